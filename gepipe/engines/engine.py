@@ -1,0 +1,93 @@
+"""What an inference engine is: a model opened on one device, fed whole batches in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gepipe.tensors import TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How to open a model.
+
+    Attributes:
+        device: Index of the device, as the engine counts them.
+        threads: CPU threads the engine may use for itself.
+        batch_size: Rows of the largest batch it will be given, or 0 where that is for it to say.
+        precision: `auto`, `fp32` or `fp16`.
+        gears: Batch sizes to prepare for; empty means the model's own.
+        extra: Options written under the engine's name in the YAML.
+    """
+
+    device: int = 0
+    threads: int = 1
+    batch_size: int = 0
+    precision: str = "auto"
+    gears: tuple[int, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """A model that is open on one device. Used by one thread of one process.
+
+    Attributes:
+        inputs: The model's inputs; axis 0 is the batch, `DYNAMIC` or fixed.
+        outputs: The model's outputs; likewise.
+        gears: Batch sizes the model takes, ascending; empty means any.
+        in_flight: How many batches may be submitted before the first is collected.
+        notes: Facts worth telling the user once, such as the provider in use.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    gears: tuple[int, ...]
+    in_flight: int
+    notes: tuple[str, ...]
+
+    @classmethod
+    def open(cls, model: Path | None, options: EngineOptions) -> Engine:
+        """Open `model`.
+
+        Raises:
+            ModelLoadError: The file is not a model of this engine, or does not fit the device.
+        """
+        ...
+
+    def submit(
+        self,
+        inputs: Mapping[str, NDArray[Any]],
+        outputs: Mapping[str, NDArray[Any]],
+        count: int,
+    ) -> Any:
+        """Start the inference of `count` rows.
+
+        Args:
+            inputs: Name to (rows, …) array, rows ≥ count; a view into the input slot that stays
+                valid until the batch is collected. Not modified.
+            outputs: Name to (rows, …) array; a view into the output slot, filled for the first
+                `count` rows by the time `collect` returns. Rows beyond stay untouched.
+            count: Rows that hold items, at least 1. Padding to a gear is the engine's affair.
+
+        Returns:
+            A token to hand to `collect`.
+        """
+        ...
+
+    def collect(self, pending: Any) -> None:
+        """Wait until the oldest submitted batch, named by its token, lies in its outputs.
+
+        Raises:
+            BackendError: The execution failed.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the model and the device. Closing twice is harmless."""
+        ...
