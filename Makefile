@@ -1,0 +1,77 @@
+# `make run` sets up and runs the main job; `make test` sets up and passes the tests.
+# Everything is installed into .venv. PYTHON chooses the interpreter: make setup PYTHON=python3.12
+
+PYTHON  ?= python3
+VENV    ?= .venv
+PY      := $(VENV)/bin/python
+WORKERS ?= 0
+ARGS    ?=
+
+VENV1   := .cache/venv-numpy1
+PY1     := $(VENV1)/bin/python
+
+# The stamp holds what the installation depends on, so a repeated `make setup` does nothing.
+STAMP   := $(VENV)/.installed
+STAMP1  := $(VENV1)/.installed
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup samples run test test-numpy1 bench lint wheel clean python-is-usable
+
+help:  ## Show what can be made
+	@sed -n 's/^\([a-z][a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+setup: $(STAMP)  ## Create .venv and install gepipe with what it needs
+
+samples: $(STAMP)  ## Fetch the sample models and media
+	@$(PY) -m gepipe.cli.app samples fetch classify
+
+run: samples  ## Classify the sample photos
+	$(PY) -m gepipe.cli.app run pipelines/classify.yaml $(ARGS)
+
+test: samples  ## Run the tests
+	$(PY) -m pytest -n $(WORKERS) $(ARGS)
+
+bench: samples  ## Measure, and write out/bench.json
+	@mkdir -p out
+	$(PY) tests/bench/run.py --output out/bench.json $(ARGS)
+
+lint: $(VENV)/.lint  ## Check style and types
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+wheel: $(STAMP)  ## Build the wheel into dist
+	$(PY) -m pip wheel --quiet --no-deps --wheel-dir dist .
+	@ls dist/*.whl
+
+test-numpy1: $(STAMP1)  ## Run the unit and property tests under NumPy 1.26
+	$(PY1) -m pytest tests/unit tests/property $(ARGS)
+
+clean:  ## Remove what was made; the cache of downloads in the home folder stays
+	rm -rf $(VENV) .cache build dist out samples/models samples/media
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+python-is-usable:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	  echo "gepipe needs Python 3.10 or newer, $(PYTHON) is $$($(PYTHON) --version 2>&1);" \
+	       "name another one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	  echo "$(PYTHON) cannot create virtual environments;" \
+	       "on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+
+$(STAMP): pyproject.toml | python-is-usable
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet -e '.[parquet,samples,test]'
+	@touch $@
+
+$(VENV)/.lint: pyproject.toml | $(STAMP)
+	$(PY) -m pip install --quiet -e '.[lint]'
+	@touch $@
+
+$(STAMP1): pyproject.toml constraints-numpy1.txt | python-is-usable
+	$(PYTHON) -m venv $(VENV1)
+	$(PY1) -m pip install --quiet -c constraints-numpy1.txt -e '.[parquet,samples,test]'
+	@touch $@

