@@ -1,0 +1,1 @@
+"""Where inputs come from and where results go: sources, sinks, and the files of a job."""

@@ -1,0 +1,260 @@
+"""The files of a job, driven as one: results, failures and the job file.
+
+Results and failures are both in input order, and each input ends up in exactly one of the two.
+Whatever moment a run dies at, each file is a prefix of what it would have become, give or take a
+torn last record. So the point to go on from is the first input that is in neither; both files are
+cut back to it, and nothing else needs to be remembered.
+
+A batch's failures are written before its results: whoever reads the results while a run goes on
+finds the reason for each gap in the failures.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from gepipe.errors import ClosedError, ConfigError, InternalError
+from gepipe.io.failures import FailuresFile, beside, failures_path
+from gepipe.io.job import Inputs, Job, changed, gepipe_version
+from gepipe.io.sink import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from typing_extensions import Self
+
+    from gepipe.io.failures import Failure
+    from gepipe.io.manifest import Manifest
+    from gepipe.io.sink import Mark, Sink, SinkFile
+
+
+class Outputs:
+    """Results, failures and job file of one run, open and locked.
+
+    Attributes:
+        first: Index of the first input that still needs an outcome.
+        next: Index of the input whose outcome is to be written next.
+        failed: Failures in the file, those of an earlier run that is continued included.
+        done: Whether nothing is left to do, because the job is complete already.
+        notes: What the user should be told once, such as where the run goes on.
+        path: The results.
+        failures_path: The failures.
+        job_path: The job file.
+    """
+
+    def __init__(self, sink: Sink, job: Job) -> None:
+        self.path = Path(sink.path)
+        self.failures_path = failures_path(sink.path)
+        self.job_path = beside(sink.path, ".job.json")
+        self.first = self.next = self.failed = 0
+        self.done = False
+        self.notes: tuple[str, ...] = ()
+        self._job = job
+        self._results: SinkFile | None = None
+        self._failures: FailuresFile | None = None
+
+    @classmethod
+    def open(  # noqa: PLR0913 - each is a fact of the job; all but two have defaults
+        cls,
+        sink: Sink,
+        manifest: Manifest | None,
+        pipeline_form: Mapping[str, Any],
+        *,
+        resume: bool = False,
+        difference: Callable[[Any, Any], list[str]] = changed,
+        first: int = 0,
+    ) -> Self:
+        """Open the files of a job, empty, or cut back to where its last run got.
+
+        Args:
+            sink: Where the results go.
+            manifest: The inputs, or None if they have no known end; then there is no resuming.
+            pipeline_form: All that the output depends on, in normal form: JSON values only.
+            resume: Whether to go on with what is there. Otherwise it is replaced.
+            difference: Names what differs between two pipelines in normal form, a line each.
+            first: Index of the first input, where a run does only a range of the list.
+
+        Raises:
+            ConfigError: The files cannot be written or belong to a run that is going on; or, to
+                resume, the pipeline or the inputs are not those of the earlier run.
+        """
+        inputs = None if manifest is None else Inputs.of(manifest)
+        job = Job(gepipe_version(), Path(sink.path).name, "running", inputs, pipeline_form)
+        self = cls(sink, job)
+        self.first = self.next = first
+        earlier = Job.load(self.job_path) if resume else None
+        if earlier is not None:
+            self._require_same_pipeline(earlier, difference)
+            if inputs and self._is_complete(earlier):
+                self.done = True
+                self.first = self.next = inputs.count
+                self.notes = (f"{str(self.path)!r} is complete already: nothing left to do",)
+                return self
+        elif resume and self.path.exists() and self.path.stat().st_size:
+            raise ConfigError(
+                f"cannot resume into {str(self.path)!r}: there is no {str(self.job_path)!r} that "
+                "says what wrote it; run without --resume to replace it"
+            )
+        with ExitStack() as stack:
+            self._results = results = sink.open()
+            stack.callback(results.close, complete=False)
+            self._failures = failures = FailuresFile(self.failures_path)
+            stack.callback(failures.close)
+            if earlier is not None:
+                self._require_same_inputs(earlier, manifest, results, failures)
+                self._go_on(first, results, failures)
+                if earlier.gepipe != job.gepipe:
+                    self.notes += (f"the results so far are of gepipe {earlier.gepipe}",)
+            else:
+                # In this order, or a crash in between could pair the old job with new results.
+                self.job_path.unlink(missing_ok=True)
+                results.clear()
+                failures.clear()
+            job.save(self.job_path)
+            stack.pop_all()
+        return self
+
+    def write(self, outcomes: Iterable[Record | Failure]) -> None:
+        """Write outcomes of the next inputs, in order and without gaps.
+
+        Raises:
+            GepipeError: The disk is full or fails; the files stay exact prefixes.
+        """
+        if self._results is None or self._failures is None:
+            raise ClosedError("these outputs are closed")
+        records: list[Record] = []
+        failed: list[Failure] = []
+        expected = self.next
+        for outcome in outcomes:
+            if outcome.index != expected:
+                raise InternalError(f"outcome of input {outcome.index} where {expected} was due")
+            expected += 1
+            if type(outcome) is Record:
+                records.append(outcome)
+            else:
+                failed.append(outcome)  # type: ignore[arg-type]
+        if failed:
+            self._failures.write(failed)
+        if records:
+            self._results.write(records)
+        self.failed += len(failed)
+        self.next = expected
+
+    def close(self, status: Literal["complete", "interrupted"]) -> None:
+        """Bring the files to the disk and say in the job file how the run ended.
+
+        Closing twice is harmless. An interrupted job can be resumed, whatever stopped it.
+        """
+        results, failures = self._results, self._failures
+        self._results = self._failures = None
+        if results is None or failures is None:
+            return
+        with ExitStack() as stack:  # closes each file, whichever of them fails
+            stack.callback(failures.close)
+            results.close(complete=status == "complete")
+        replace(self._job, status=status).save(self.job_path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close("interrupted")
+
+    def _is_complete(self, earlier: Job) -> bool:
+        return (
+            earlier.status == "complete"
+            and earlier.inputs == self._job.inputs
+            and self.path.exists()
+            and self.failures_path.exists()
+        )
+
+    def _require_same_pipeline(
+        self, earlier: Job, difference: Callable[[Any, Any], list[str]]
+    ) -> None:
+        if earlier.output != self._job.output:
+            raise ConfigError(
+                f"cannot resume: {str(self.job_path)!r} belongs to {earlier.output!r}, not to "
+                f"{self._job.output!r}"
+            )
+        now = self._job.stored_pipeline()
+        if earlier.pipeline != now and (lines := difference(earlier.pipeline, now)):
+            raise ConfigError(
+                f"cannot resume into {str(self.path)!r}: the pipeline has changed since:\n"
+                + "\n".join(f"  {line}" for line in lines)
+                + "\nundo the change, or run without --resume to start anew"
+            )
+
+    def _require_same_inputs(
+        self,
+        earlier: Job,
+        manifest: Manifest | None,
+        results: SinkFile,
+        failures: FailuresFile,
+    ) -> None:
+        was, now = earlier.inputs, self._job.inputs
+        if was is None or now is None or manifest is None:
+            raise ConfigError(
+                "cannot resume: the inputs have no known end, so they cannot be compared; run "
+                "without --resume"
+            )
+        if was.digest == now.digest and was.count == now.count:
+            return
+        what = _first_other(manifest, results, failures, self.first)
+        if what is None and was.count != now.count:
+            what = f"{was.count:,} inputs then, {now.count:,} now"
+        if what is None and (span := was.first_change(now)):
+            what = f"something differs in the inputs {span[0]:,} to {span[1] - 1:,}"
+        raise ConfigError(
+            f"cannot resume into {str(self.path)!r}: the inputs have changed since: {what}; "
+            "restore them, or run without --resume to start anew"
+        )
+
+    def _go_on(self, first: int, results: SinkFile, failures: FailuresFile) -> None:
+        expected, result_end, failure_end = first, 0, 0
+        for mark, is_result in _merged(results.scan(), failures.scan()):
+            if mark.index != expected:
+                break
+            expected += 1
+            if is_result:
+                result_end = mark.end
+            else:
+                failure_end = mark.end
+                self.failed += 1
+        results.cut(result_end)
+        failures.cut(failure_end)
+        self.first = self.next = expected
+        self.notes += (f"going on at input {expected:,} of {self._job.count_text()}",)
+
+
+def _merged(results: Iterator[Mark], failures: Iterator[Mark]) -> Iterator[tuple[Mark, bool]]:
+    """Yield the marks of both files by index, each with whether it is a result."""
+    result, failure = next(results, None), next(failures, None)
+    while result or failure:
+        if failure is None or (result is not None and result.index <= failure.index):
+            assert result is not None
+            yield result, True
+            result = next(results, None)
+        else:
+            yield failure, False
+            failure = next(failures, None)
+
+
+def _first_other(
+    manifest: Manifest, results: SinkFile, failures: FailuresFile, first: int
+) -> str | None:
+    """Name the first input already done whose source is not what the manifest says."""
+    entries = manifest.entries(first)
+    expected = first
+    for mark, is_result in _merged(results.scan(), failures.scan()):
+        entry = next(entries, None)
+        if mark.index != expected or entry is None:
+            return None
+        file = results if is_result else failures
+        was, now = file.source_of(mark), entry.source
+        if was != (results.spelled(now) if is_result else now):
+            return f"input {mark.index:,} was {was!r}, now {now!r}"
+        expected += 1
+    return None
