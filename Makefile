@@ -16,8 +16,17 @@ STAMP1  := $(VENV1)/.installed
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+define check-python
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+  echo "gepipe needs Python 3.10 or newer, $(PYTHON) is $$($(PYTHON) --version 2>&1);" \
+       "name another one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+  echo "$(PYTHON) cannot create virtual environments;" \
+       "on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+endef
+
 .DEFAULT_GOAL := help
-.PHONY: help setup samples run test test-numpy1 bench lint wheel clean python-is-usable
+.PHONY: help setup samples run test test-numpy1 bench lint wheel clean
 
 help:  ## Show what can be made
 	@sed -n 's/^\([a-z][a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -25,10 +34,10 @@ help:  ## Show what can be made
 setup: $(STAMP)  ## Create .venv and install gepipe with what it needs
 
 samples: $(STAMP)  ## Fetch the sample models and media
-	@$(PY) -m gepipe.cli.app samples fetch classify
+	@$(PY) -m samples.fetch classify
 
 run: samples  ## Classify the sample photos
-	$(PY) -m gepipe.cli.app run pipelines/classify.yaml $(ARGS)
+	$(VENV)/bin/gepipe run pipelines/classify.yaml $(ARGS)
 
 test: samples  ## Run the tests
 	$(PY) -m pytest -n $(WORKERS) $(ARGS)
@@ -54,15 +63,8 @@ clean:  ## Remove what was made; the cache of downloads in the home folder stays
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-python-is-usable:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
-	  echo "gepipe needs Python 3.10 or newer, $(PYTHON) is $$($(PYTHON) --version 2>&1);" \
-	       "name another one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
-	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
-	  echo "$(PYTHON) cannot create virtual environments;" \
-	       "on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
-
-$(STAMP): pyproject.toml | python-is-usable
+$(STAMP): pyproject.toml
+	$(check-python)
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet -e '.[parquet,samples,test]'
 	@touch $@
@@ -71,7 +73,8 @@ $(VENV)/.lint: pyproject.toml | $(STAMP)
 	$(PY) -m pip install --quiet -e '.[lint]'
 	@touch $@
 
-$(STAMP1): pyproject.toml constraints-numpy1.txt | python-is-usable
+$(STAMP1): pyproject.toml constraints-numpy1.txt
+	$(check-python)
 	$(PYTHON) -m venv $(VENV1)
 	$(PY1) -m pip install --quiet -c constraints-numpy1.txt -e '.[parquet,samples,test]'
 	@touch $@

@@ -14,6 +14,7 @@ from itertools import groupby
 from pathlib import Path
 
 from gepipe.errors import ConfigError, GepipeError
+from gepipe.plugins import did_you_mean
 
 from . import packages, store
 from .catalogue import SAMPLES, Asset, Member, Sample
@@ -72,7 +73,7 @@ def default_destination() -> Path:
 
 def _sample(name: str) -> Sample:
     if name not in SAMPLES:
-        raise ConfigError(f"unknown sample {name!r}; known: {', '.join(sorted(SAMPLES))}")
+        raise ConfigError(f"no sample is called {name!r}; {did_you_mean(name, list(SAMPLES))}")
     return SAMPLES[name]
 
 
