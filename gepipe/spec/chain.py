@@ -1,0 +1,94 @@
+"""The list of stages: which model each entry is, and whether the chain can be run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, TypeAlias
+
+from pydantic import PlainSerializer, PlainValidator, ValidationError, ValidationInfo
+
+from gepipe.spec.explain import Issue, issues_of, nested, problem
+from gepipe.spec.stages import InferStage, PostStage, PreStage, Section
+from gepipe.spec.units import shown
+from gepipe.spec.values import each
+
+Stage: TypeAlias = "PreStage | InferStage | PostStage"
+
+#: The model of each role.
+STAGES: Final[dict[str, type[Section]]] = {"pre": PreStage, "infer": InferStage, "post": PostStage}
+#: Stage names that say the role by themselves.
+USUAL_ROLES: Final = {"preprocess": "pre", "inference": "infer", "postprocess": "post"}
+
+
+def check_order(stages: tuple[Stage, ...]) -> None:
+    """Check that the chain is one that the runtime can run: pre, infer, post, in this order.
+
+    Raises:
+        ValueError: It is another one.
+    """
+    roles = [stage.role for stage in stages]
+    if roles != list(STAGES):
+        wanted = "three stages with the roles pre, infer, post in this order"
+        raise ValueError(f"expected {wanted}, got {', '.join(roles) or 'none'}")
+
+
+def _stages(value: Any, info: ValidationInfo) -> tuple[Stage, ...]:
+    if not isinstance(value, list | tuple):
+        raise problem(f"expected a list of stages, each with - name: …, got {shown(value)}")
+    stages = tuple(each(value, lambda entry: _stage(entry, info)))
+    names = [stage.name for stage in stages]
+    if doubled := [i for i, name in enumerate(names) if name in names[:i]]:
+        raise nested(Issue((i, "name"), f"two stages are called {names[i]!r}") for i in doubled)
+    check_order(stages)
+    return stages
+
+
+def _stage(entry: Any, info: ValidationInfo) -> Any:
+    if isinstance(entry, PreStage | InferStage | PostStage):
+        return entry
+    if not isinstance(entry, Mapping):
+        raise problem(f"expected a mapping with the key name, got {shown(entry)}")
+    role = _role(entry)
+    cls = STAGES[role]
+    try:
+        return cls.model_validate({**entry, "role": role}, context=info.context)
+    except ValidationError as error:
+        found = issues_of(error.errors(include_url=False), cls.model_fields)
+        raise nested(_with_owner(issue, cls) for issue in found) from None
+
+
+def _role(entry: Mapping[str, Any]) -> str:
+    """Return the role that a stage states, or that its name implies."""
+    name, role = entry.get("name"), entry.get("role")
+    if name is None:
+        raise nested([Issue(("name",), "missing key 'name'", missing=True)])
+    implied = USUAL_ROLES.get(name) if isinstance(name, str) else None
+    if implied and role not in (None, implied):
+        raise problem(f"the name {name!r} means the role {implied}, got {shown(role)}", "role")
+    role = role or implied
+    if role is None:
+        what = f"the name {shown(name)} does not say what the stage does"
+        raise problem(f"{what}; add role: pre, infer or post", "name")
+    if not isinstance(role, str) or role not in STAGES:
+        raise problem(f"expected one of {', '.join(STAGES)}, got {shown(role)}", "role")
+    return role
+
+
+def _with_owner(issue: Issue, cls: type[Section]) -> Issue:
+    """Name the stage that an unknown key belongs to, where it is a key of another one."""
+    key = str(issue.loc[0]) if len(issue.loc) == 1 else ""
+    if key in cls.model_fields:
+        return issue
+    owners = [role for role, other in STAGES.items() if key in other.model_fields]
+    if not owners:
+        return issue
+    role = next(role for role, other in STAGES.items() if other is cls)
+    text = f"{key!r} is a key of {' and '.join(owners)} stages; this is a {role} stage"
+    return Issue(issue.loc, text)
+
+
+Stages = Annotated[
+    tuple[Stage, ...],
+    PlainValidator(_stages),
+    PlainSerializer(lambda stages: [stage.model_dump(mode="json") for stage in stages]),
+]

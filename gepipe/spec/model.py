@@ -1,0 +1,94 @@
+"""`pipeline.yaml` as a frozen model: what a pipeline is, before anything is opened or started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, PrivateAttr
+
+from gepipe.spec.chain import Stage, Stages
+from gepipe.spec.stages import InferStage, PostStage, PreStage, Section
+from gepipe.spec.units import Duration, Failures
+from gepipe.spec.values import Count, Sink, Source
+
+
+class PipelineSpec(Section):
+    """A pipeline: where items come from, the stages they pass, and where results go."""
+
+    name: str = Field(
+        "pipeline",
+        min_length=1,
+        description="Name of the pipeline, shown in messages; `pipeline` by default.",
+    )
+    source: Source | None = Field(
+        None,
+        description=(
+            "Where items come from: a path, a folder, a glob pattern, a list of them, or "
+            "`{source: parameters}`."
+        ),
+    )
+    stages: Stages = Field(description="The stages in the order of the data: pre, infer, post.")
+    sink: Sink | None = Field(
+        None,
+        description=(
+            "Where results go: a path whose ending says the format, or `{sink: parameters}`."
+        ),
+    )
+    depth: Count = Field(
+        2, description="Slots a link between two stages has, `2` by default (double buffering)."
+    )
+    max_wait: Duration | None = Field(
+        None,
+        description=(
+            "How long a part-filled batch waits for more items, for example `5ms`; by "
+            "default until it is full or the source ends."
+        ),
+    )
+    on_error: Literal["skip", "fail"] = Field(
+        "skip",
+        description=(
+            "What a failed item does: it is set aside and the run goes on (`skip`, the "
+            "default), or the run stops (`fail`)."
+        ),
+    )
+    max_failures: Failures | None = Field(
+        None,
+        description=(
+            "How many items may fail before the run stops, for example `100` or `1%`; no "
+            "limit by default."
+        ),
+    )
+
+    _origin: Path | None = PrivateAttr(default=None)
+
+    @property
+    def origin(self) -> Path | None:
+        """The file that the pipeline was read from."""
+        return self._origin
+
+    def stage(self, name: str) -> Stage:
+        """Return the stage of that name.
+
+        Raises:
+            KeyError: There is none.
+        """
+        for stage in self.stages:
+            if stage.name == name:
+                return stage
+        raise KeyError(name)
+
+    @property
+    def pre(self) -> PreStage:
+        """The first stage with the role pre."""
+        return next(stage for stage in self.stages if isinstance(stage, PreStage))
+
+    @property
+    def infer(self) -> InferStage:
+        """The first stage with the role infer."""
+        return next(stage for stage in self.stages if isinstance(stage, InferStage))
+
+    @property
+    def post(self) -> PostStage:
+        """The first stage with the role post."""
+        return next(stage for stage in self.stages if isinstance(stage, PostStage))

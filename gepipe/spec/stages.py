@@ -1,0 +1,163 @@
+"""The three kinds of stages as frozen models.
+
+Every field carries one sentence of description with its unit, its default and an example where they
+help; the JSON schema and the reference page are made of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from gepipe.spec.units import Timeout, shown
+from gepipe.spec.values import (
+    Backend,
+    BackendChoice,
+    CountOrAuto,
+    Devices,
+    Gears,
+    ModelPath,
+    PostOps,
+    PreOps,
+)
+
+#: Keys of the pipeline; a stage of such a name could not be told from them by `--set`.
+RESERVED: Final = frozenset(
+    [
+        "pipeline",
+        "name",
+        "source",
+        "stages",
+        "sink",
+        "depth",
+        "max_wait",
+        "on_error",
+        "max_failures",
+    ]
+)
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
+
+
+def _stage_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"expected a name of letters, digits, _ and -, got {shown(name)}")
+    if name in RESERVED:
+        raise ValueError(f"a stage cannot be called {name!r}: that is a key of the pipeline")
+    return name
+
+
+class Section(BaseModel):
+    """A mapping of the file. Unknown keys are errors; a key without a value counts as left out."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_empty(cls, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: item for key, item in value.items() if item is not None}
+        return value
+
+
+StageName = Annotated[str, AfterValidator(_stage_name)]
+
+
+class PreStage(Section):
+    """CPU workers that turn each item into one row of the model's input."""
+
+    name: StageName = Field(description="Name of the stage; `preprocess` implies the role `pre`.")
+    role: Literal["pre"] = Field(
+        "pre", description="What the stage does; only needed under another name than `preprocess`."
+    )
+    threads: CountOrAuto = Field(
+        "auto", description="CPU workers, for example `4`; `auto` fits them to the machine."
+    )
+    batch_size: CountOrAuto = Field(
+        "auto",
+        description="Rows of one batch, for example `8`; `auto` takes what the engine runs best.",
+    )
+    ops: PreOps = Field(
+        (), description="Operators in the order in which they are applied to an item."
+    )
+    timeout: Timeout = Field(
+        60.0,
+        description=(
+            "Limit for one item, for example `10s`; an item that takes longer is set aside."
+        ),
+    )
+
+
+class InferStage(Section):
+    """The model, run on whole batches by one process a device."""
+
+    name: StageName = Field(description="Name of the stage; `inference` implies the role `infer`.")
+    role: Literal["infer"] = Field(
+        "infer", description="What the stage does; only needed under another name than `inference`."
+    )
+    model: ModelPath | None = Field(None, description="Path of the model, `.onnx` or `.om`.")
+    backend: BackendChoice = Field(
+        Backend(),
+        description=(
+            "Engine that runs the model, such as `onnxruntime`, or `{name: {option: "
+            "value}}`; `auto` chooses by model and machine and says so."
+        ),
+    )
+    devices: Devices = Field(
+        "auto",
+        description=(
+            "Numbers of the devices to use, for example `[0, 1]`; `auto` takes all there are."
+        ),
+    )
+    instances: CountOrAuto = Field(
+        "auto",
+        description="Processes for each device, for example `1`; `auto` lets the engine say.",
+    )
+    timeout: Timeout | None = Field(
+        None,
+        description=(
+            "Limit for one execution on a device, for example `50ms`; then it is tried once "
+            "more elsewhere, then its items fail. None by default."
+        ),
+    )
+    gears: Gears = Field(
+        (),
+        description=(
+            "Batch sizes the model is prepared for, for example `[1, 4, 8]`; empty takes "
+            "the model's own."
+        ),
+    )
+    precision: Literal["auto", "fp32", "fp16"] = Field(
+        "auto", description="Number format of the computation; `auto` leaves the model as it is."
+    )
+    nan: Literal["fail", "keep", "warn"] = Field(
+        "fail",
+        description=(
+            "What to do with an item whose output holds NaN: set it aside (`fail`), pass it "
+            "on (`keep`), or pass it on and say so (`warn`)."
+        ),
+    )
+
+
+class PostStage(Section):
+    """CPU workers that turn each row of the model's output into a result."""
+
+    name: StageName = Field(description="Name of the stage; `postprocess` implies the role `post`.")
+    role: Literal["post"] = Field(
+        "post",
+        description="What the stage does; only needed under another name than `postprocess`.",
+    )
+    stream_count: CountOrAuto = Field(
+        "auto", description="Post workers, for example `2`; `auto` fits them to the machine."
+    )
+    ops: PostOps = Field(
+        (), description="Operators in the order in which they are applied to an item's outputs."
+    )
+    timeout: Timeout = Field(
+        60.0,
+        description=(
+            "Limit for one item, for example `10s`; an item that takes longer is set aside."
+        ),
+    )

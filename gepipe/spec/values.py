@@ -1,0 +1,174 @@
+"""Value types of the stage keys that need more than pydantic's own wording."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePath
+from typing import Annotated, Any, Literal
+
+from pydantic import PlainSerializer, PlainValidator, ValidationInfo
+from pydantic_core import PydanticCustomError
+
+from gepipe import plugins
+from gepipe.spec import parts
+from gepipe.spec.explain import Issue, nested, problem
+from gepipe.spec.paths import resolve
+from gepipe.spec.units import shown
+
+#: Engines that come in another package; named here so that a file that asks for one still loads.
+OTHER_ENGINES = ("ge",)
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """Which engine runs the model.
+
+    Attributes:
+        name: A registered engine, or `auto`.
+        options: Options of that engine.
+    """
+
+    name: str = "auto"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def base_of(info: ValidationInfo) -> Path | None:
+    """Return the folder that relative input paths may start from, as the loader passes it."""
+    return (info.context or {}).get("base")
+
+
+def _whole(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _count(value: Any) -> int:
+    if not _whole(value, 1):
+        raise ValueError(f"expected a whole number of at least 1, got {shown(value)}")
+    return int(value)
+
+
+def _count_or_auto(value: Any) -> int | Literal["auto"]:
+    if value == "auto":
+        return "auto"
+    if not _whole(value, 1):
+        raise ValueError(f"expected a whole number of at least 1, or auto, got {shown(value)}")
+    return int(value)
+
+
+def _numbers(value: Any, least: int, wanted: str) -> tuple[int, ...]:
+    numbers = list(value) if isinstance(value, list | tuple) else [value]
+    for number in numbers:
+        if not _whole(number, least):
+            got = f"{shown(number)} among them" if isinstance(value, list | tuple) else shown(value)
+            raise ValueError(f"expected {wanted}, got {got}")
+    if twice := sorted({number for number in numbers if numbers.count(number) > 1}):
+        raise ValueError(f"{', '.join(map(str, twice))} is listed twice")
+    return tuple(numbers)
+
+
+def _devices(value: Any) -> tuple[int, ...] | Literal["auto"]:
+    if value == "auto":
+        return "auto"
+    wanted = "device numbers such as [0, 1], or auto"
+    if value in ([], ()):
+        raise ValueError(f"expected {wanted}, got an empty list")
+    return _numbers(value, 0, wanted)
+
+
+def _gears(value: Any) -> tuple[int, ...]:
+    return tuple(sorted(_numbers(value, 1, "batch sizes such as [1, 4, 8]")))
+
+
+def _path(value: Any, info: ValidationInfo) -> Path:
+    if not isinstance(value, str | PurePath) or not str(value):
+        raise ValueError(f"expected a path, got {shown(value) or 'empty text'}")
+    return resolve(value, base_of(info))
+
+
+def _backend(value: Any) -> Backend:
+    if isinstance(value, Backend):
+        return value
+    name, options = parts.split_entry(value, "engine")
+    known = ["auto", *plugins.names("engines"), *OTHER_ENGINES]
+    if name not in known:
+        raise problem(f"unknown engine {name!r}; {_hint(name, known)}", name)
+    if options is not None and not isinstance(options, Mapping):
+        text = f"expected a mapping of options, got {shown(options)}"
+        raise problem(text, name)
+    return Backend(name, dict(options or {}))
+
+
+def _hint(name: str, known: list[str]) -> str:
+    return plugins.did_you_mean(name, sorted(set(known)))
+
+
+def _plain_backend(backend: Backend) -> str | dict[str, Any]:
+    return {backend.name: dict(backend.options)} if backend.options else backend.name
+
+
+def _plain_part(kind: plugins.Kind, part: Any) -> Any:
+    params = parts.params_of(part)
+    return {parts.name_of(kind, part): params or None}
+
+
+def _ops(role: str) -> PlainValidator:
+    def validate(value: Any, info: ValidationInfo) -> tuple[Any, ...]:
+        if not isinstance(value, list | tuple):
+            raise problem(f"expected a list of operators, each after a -, got {shown(value)}")
+        return tuple(each(value, lambda entry: _op(entry, role, base_of(info))))
+
+    return PlainValidator(validate)
+
+
+def _op(entry: Any, role: str, base: Path | None) -> Any:
+    if callable(entry) and hasattr(entry, "__dataclass_fields__"):
+        return entry
+    name, value = parts.split_entry(entry, "operator")
+    return parts.build("ops", name, value, base, role=role)
+
+
+def each(values: Iterable[Any], build: Callable[[Any], Any]) -> list[Any]:
+    """Build every value of a list, and raise one error with the issues of all.
+
+    Args:
+        values: What to build from.
+        build: Called with each; may raise what `nested` returns.
+    """
+    built, issues = [], []
+    for index, value in enumerate(values):
+        try:
+            built.append(build(value))
+        except PydanticCustomError as error:  # noqa: PERF203 - every problem is wanted
+            found: list[Issue] = (error.context or {})["issues"]
+            issues += [replace(issue, loc=(index, *issue.loc)) for issue in found]
+    if issues:
+        raise nested(issues)
+    return built
+
+
+def _source(value: Any, info: ValidationInfo) -> Any:
+    return parts.source_of(value, base_of(info))
+
+
+_dump_ops = PlainSerializer(lambda ops: [_plain_part("ops", op) for op in ops])
+
+Count = Annotated[int, PlainValidator(_count)]
+CountOrAuto = Annotated[int | Literal["auto"], PlainValidator(_count_or_auto)]
+Devices = Annotated[tuple[int, ...] | Literal["auto"], PlainValidator(_devices)]
+Gears = Annotated[tuple[int, ...], PlainValidator(_gears)]
+ModelPath = Annotated[Path, PlainValidator(_path), PlainSerializer(str)]
+BackendChoice = Annotated[Backend, PlainValidator(_backend), PlainSerializer(_plain_backend)]
+PreOps = Annotated[tuple[Any, ...], _ops("pre"), _dump_ops]
+PostOps = Annotated[tuple[Any, ...], _ops("post"), _dump_ops]
+Source = Annotated[
+    Any, PlainValidator(_source), PlainSerializer(lambda part: _plain_part("sources", part))
+]
+Sink = Annotated[
+    Any,
+    PlainValidator(parts.sink_of),
+    PlainSerializer(lambda part: _plain_part("sinks", part)),
+]
