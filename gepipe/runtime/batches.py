@@ -1,0 +1,111 @@
+"""What is on its way: items in batches, and who holds which part of them."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from gepipe.runtime.events import WorkerId
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """One input on its way through the stages.
+
+    Attributes:
+        seq: Place in the input order.
+        row: Its row in the batch, also after others were set aside.
+        source: What the user knows it by.
+        payload: What a pre worker needs to read it.
+        meta: What pre left for post, opaque here.
+        deaths: Workers that died on it in its present stage.
+    """
+
+    seq: int
+    row: int
+    source: str
+    payload: bytes
+    meta: bytes = b""
+    deaths: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """The items of one input slot, and later of one output slot.
+
+    Attributes:
+        input_slot: Slot that holds the rows until every execution is done.
+        output_slot: Slot of the results; -1 before the first execution.
+        items: By row.
+        whole: Whether no further item will join.
+        unwritten: Rows that pre has not finished.
+        unrun: Executions that are not finished.
+        unread: Rows that post has not finished.
+        holes: Rows whose item was set aside.
+    """
+
+    input_slot: int
+    output_slot: int = -1
+    items: list[Item] = field(default_factory=list)
+    whole: bool = False
+    unwritten: int = 0
+    unrun: int = 0
+    unread: int = 0
+    holes: set[int] = field(default_factory=set)
+
+    def live(self, first: int, last: int) -> list[Item]:
+        """Return the items of the rows [first, last) that were not set aside."""
+        return [item for item in self.items[first:last] if item.row not in self.holes]
+
+
+@dataclass(slots=True, eq=False)
+class RowsTicket:
+    """Rows of one batch that a pre or post worker holds."""
+
+    number: int
+    batch: Batch
+    items: list[Item]
+
+
+@dataclass(slots=True, eq=False)
+class Execution:
+    """Rows [first, last) of a batch to be executed in one go.
+
+    Attributes:
+        number: The ticket's number while a worker holds it.
+        deaths: Workers that died on it, or executions that failed.
+        avoid: A worker that should not get it again if there is another one.
+    """
+
+    batch: Batch
+    first: int
+    last: int
+    deaths: int = 0
+    number: int = -1
+    avoid: WorkerId | None = None
+
+    @property
+    def seq(self) -> int:
+        """Sequence number of its first item, by which a worker names it."""
+        return self.batch.items[self.first].seq
+
+    def halves(self) -> list[Execution]:
+        """Split by live items, so that each half has fewer; neither may fail once more whole."""
+        live = self.batch.live(self.first, self.last)
+        middle = live[len(live) // 2].row
+        return [
+            Execution(self.batch, self.first, middle, 1),
+            Execution(self.batch, middle, self.last, 1),
+        ]
+
+
+Ticket: TypeAlias = RowsTicket | Execution
+
+
+@dataclass(slots=True)
+class Place:
+    """A worker's place: whether a process is ready in it, and what that process holds."""
+
+    up: bool = False
+    held: deque[Ticket] = field(default_factory=deque)

@@ -1,0 +1,191 @@
+"""What can happen to a run (events, past tense) and what is to be done about it (commands)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+from gepipe.errors import GepipeError
+from gepipe.io.failures import Failure
+from gepipe.io.sink import Record
+from gepipe.io.source import Entry
+
+Outcome: TypeAlias = Record | Failure
+Role = Literal["pre", "infer", "post"]
+
+
+class WorkerId(NamedTuple):
+    """A worker's place: its role and its index in the role. A replacement takes the same place."""
+
+    role: Role
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.role} worker {self.index}"
+
+
+class Fault(NamedTuple):
+    """An exception of a worker, as plain values.
+
+    Attributes:
+        kind: `ItemError.kind`, or the name of the exception's class.
+        text: The message.
+        role: The role that is to blame, where it is not the worker's own.
+    """
+
+    kind: str
+    text: str
+    role: Role | None = None
+
+
+# --- events ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The source yielded items in answer to `Pull`: as many as asked for, or fewer."""
+
+    entries: Sequence[Entry]
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FeedReady:
+    """A source that had nothing to give has something now, or has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitExpired:
+    """The part-filled batch whose first item is `seq` has waited for `max_wait`."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReady:
+    """A worker is set up and holds the shared memory."""
+
+    worker: WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """A worker finished its oldest ticket.
+
+    Attributes:
+        worker: Who.
+        ticket: The ticket's number.
+        busy_ns: How long it worked on it.
+        results: For each item of a pre or post ticket, its meta or record as bytes, or a `Fault`.
+            For an infer ticket one element: empty bytes, or the `Fault` of the whole execution.
+    """
+
+    worker: WorkerId
+    ticket: int
+    busy_ns: int
+    results: Sequence[bytes | Fault]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerExited:
+    """A worker's process ended without being asked to.
+
+    Attributes:
+        worker: Who.
+        cause: In words: "killed by SIGSEGV".
+        culprit: Sequence number of the item (for infer: of the first item of the execution) that
+            it was working on, or -1.
+        hung: It was killed because it exceeded its time limit.
+    """
+
+    worker: WorkerId
+    cause: str
+    culprit: int = -1
+    hung: bool = False
+
+
+Event: TypeAlias = (
+    Admitted | FeedReady | WaitExpired | WorkerReady | Replied | WorkerExited
+)
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """Take up to `count` items from the source and answer with `Admitted`."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArmWait:
+    """Start the clock of the part-filled batch whose first item is `seq`, if it is not running.
+
+    To be answered with `WaitExpired` when `max_wait` has passed.
+    """
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Have a pre worker write items into rows of an input slot."""
+
+    worker: WorkerId
+    ticket: int
+    slot: int
+    rows: Sequence[int]
+    seqs: Sequence[int]
+    payloads: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Have an infer worker execute the rows [first, last) of an input slot into an output slot."""
+
+    worker: WorkerId
+    ticket: int
+    input_slot: int
+    output_slot: int
+    first: int
+    last: int
+    holes: Sequence[int]
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Have a post worker read rows of an output slot and make records of them."""
+
+    worker: WorkerId
+    ticket: int
+    slot: int
+    rows: Sequence[int]
+    seqs: Sequence[int]
+    metas: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Put a new process in the place of a worker that ended."""
+
+    worker: WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Hand outcomes, which are next in input order, to whoever wants them."""
+
+    outcomes: Sequence[Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """Stop the run with this error, after what was emitted before."""
+
+    error: GepipeError
+
+
+Command: TypeAlias = Pull | ArmWait | Write | Run | Read | Restart | Emit | Abort

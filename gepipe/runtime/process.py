@@ -1,0 +1,169 @@
+"""Starting and stopping worker processes.
+
+Workers are forked from a fork server: a process without threads, model or device, that has only
+imported what every worker needs. pyACL forbids fork after it was used, OpenCV and ONNX Runtime do
+not survive it; none of them has done anything there. The server is one per Python process, starts
+with the first worker and ends with the process that uses it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import multiprocess
+from multiprocess import forkserver
+
+from gepipe.runtime import worker as worker_module
+from gepipe.runtime.channel import Channel
+from gepipe.runtime.events import WorkerId
+
+#: One thread a process: the thread plan gives cores to processes, not to libraries' pools.
+_ONE_THREAD: Final = {
+    name: "1"
+    for name in (
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "BLIS_NUM_THREADS",
+        "NUMEXPR_NUM_THREADS",
+    )
+}
+_PRELOAD: Final = ["numpy", "cv2", "dill", "gepipe.runtime.worker"]
+_context = multiprocess.get_context("forkserver")
+
+
+def start_server() -> None:
+    """Start the fork server, so that its imports run while the caller goes on. Idempotent."""
+    forkserver.set_forkserver_preload(_PRELOAD)
+    with _workers_environment(), _interrupts_ignored():
+        forkserver.ensure_running()
+
+
+def stop_server() -> None:
+    """End the fork server and wait for it. The next worker starts a new one."""
+    stop = getattr(forkserver._forkserver, "_stop", None)  # noqa: SLF001 - no public way exists
+    if stop is not None:
+        stop()
+
+
+@contextmanager
+def _workers_environment() -> Iterator[None]:
+    """Set what libraries read when they are imported, which happens in the server."""
+    before = {name: os.environ.get(name) for name in _ONE_THREAD}
+    os.environ.update(_ONE_THREAD)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Have the server, and with it each worker from its first moment, ignore Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may; a worker then ignores it from the start of its own code
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Keep a new process from importing the caller's script again.
+
+    The script may lack the `if __name__ == "__main__"` guard, and importing it costs time; what a
+    worker needs of it travels by value.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+class WorkerProcess:
+    """A worker's process and the supervisor's end of its channel."""
+
+    def __init__(
+        self, worker: WorkerId, place: int, body: bytes, environ: Mapping[str, str]
+    ) -> None:
+        self.worker = worker
+        self.place = place
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            start_server()
+            with _without_main():
+                self.process: Any = _context.Process(
+                    target=worker_module.main,
+                    args=(theirs, worker.role, place, body, {**environ, **_ONE_THREAD}),
+                    name=f"gepipe {worker}",
+                    daemon=True,
+                )
+                self.process.start()
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self.channel = Channel(ours)
+
+    def kill(self) -> None:
+        """End the process at once; its sentinel reports it as any other death."""
+        self.process.kill()
+
+    def reap(self) -> str:
+        """Collect a process that ended; return how, in words."""
+        self.process.join()
+        exitcode = self.process.exitcode
+        self.channel.close()
+        self.process.close()
+        return describe_exit(exitcode)
+
+
+def describe_exit(exitcode: int) -> str:
+    """Say how a process ended: "killed by SIGSEGV", "exited with status 3"."""
+    if exitcode >= 0:
+        return f"exited with status {exitcode}"
+    try:
+        name = signal.Signals(-exitcode).name
+    except ValueError:
+        name = f"signal {-exitcode}"
+    hint = " (by hand, or by the kernel when memory ran out)" if name == "SIGKILL" else ""
+    return f"killed by {name}{hint}"
+
+
+def stop(workers: Sequence[WorkerProcess], *, grace_s: float) -> None:
+    """End every worker within about `grace_s`: ask, then SIGKILL.
+
+    There is no SIGTERM in between: a worker that does not answer the end of its channel is in the
+    middle of a C call, where Python would not run a handler either. All workers share the deadline,
+    so the bound does not grow with their number.
+    """
+    for worker in workers:
+        worker.channel.close()
+    deadline = time.monotonic() + grace_s
+    for worker in workers:
+        worker.process.join(max(0.0, deadline - time.monotonic()))
+    for worker in workers:
+        if worker.process.exitcode is None:
+            worker.process.kill()
+    for worker in workers:
+        worker.process.join()
+        worker.process.close()

@@ -1,0 +1,48 @@
+"""Settings of a worker process that the operating system and the C library understand."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from typing import Final
+
+_M_TRIM_THRESHOLD: Final = -1  # malloc.h
+_M_MMAP_THRESHOLD: Final = -3
+_MMAP_THRESHOLD_MAX: Final = 32 << 20  # glibc refuses more on 64-bit machines
+_PR_SET_PDEATHSIG: Final = 1  # prctl.h
+_NICE: Final = 10
+
+
+def keep_freed_memory() -> None:
+    """Have malloc keep what is freed, instead of giving it back and faulting it in again.
+
+    Measured on 1280x720 JPEG: half of the decoding time went into page faults of fresh buffers.
+    A C library without `mallopt` (musl) goes on as it is.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_MAX)
+        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def die_with_parent() -> None:
+    """End this process when the process that forked it ends, however busy this one is.
+
+    The parent is the fork server, which has one thread only: the signal's tie to the parent's
+    thread does no harm. The fork server itself ends with the supervisor.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() == 1:  # it ended before the call
+        os._exit(0)
+
+
+def quiet_signals() -> None:
+    """Leave Ctrl-C, which a terminal sends to the whole process group, to the supervisor."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def yield_to_others() -> None:
+    """Let infer, post and supervisor run first: the accelerator must not wait for a CPU."""
+    os.nice(_NICE)

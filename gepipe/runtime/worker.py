@@ -1,0 +1,260 @@
+"""The process of one worker: set up, then serve tickets until the supervisor's end closes.
+
+    supervisor ── ("attach", …) + memfds, then tickets ──▶ worker ──▶ body (user's stage)
+    supervisor ◀── ("ready", …) or ("failed", …), then (ticket, busy_ns, results) ──┘
+
+A worker shares no lock with anybody. The end of its socket is the request to stop, which reaches it
+also when the supervisor was killed.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import traceback
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gepipe.errors import GepipeError, ItemError
+from gepipe.runtime import tuning
+from gepipe.runtime.board import Board, Line
+from gepipe.runtime.channel import WorkerChannel
+from gepipe.runtime.memory import SharedBuffer, SlotLayout, Slots
+from gepipe.tensors import TensorSpec
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gepipe.runtime.events import Role
+
+#: Longest message of a fault that is kept; some libraries put whole arrays into theirs.
+_TEXT_MAX = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What an infer worker says of its model once it is open.
+
+    Attributes:
+        inputs: Row specs of the inputs, without the batch axis; `DYNAMIC` where unknown.
+        outputs: Row specs of the outputs, likewise.
+        gears: Batch sizes that the model takes; empty means any.
+        notes: Facts worth telling the user.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    gears: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def to_plain(self) -> tuple[Any, ...]:
+        """Return plain values for a message."""
+        specs = [tuple((s.name, s.dtype, s.shape) for s in t) for t in (self.inputs, self.outputs)]
+        return (*specs, self.gears, self.notes)
+
+    @classmethod
+    def from_plain(cls, plain: tuple[Any, ...]) -> ModelInfo:
+        """Rebuild from `to_plain`."""
+        inputs, outputs, gears, notes = plain
+        specs = [tuple(TensorSpec(*spec) for spec in side) for side in (inputs, outputs)]
+        return cls(specs[0], specs[1], tuple(gears), tuple(notes))
+
+
+class Writer(Protocol):
+    """What a pre worker runs."""
+
+    def setup(self) -> None:
+        """Load what the stage needs; called once in the worker."""
+
+    def write(self, payload: bytes, rows: Mapping[str, NDArray[Any]]) -> bytes:
+        """Make an item's tensors in place.
+
+        Args:
+            payload: The item, as its source described it.
+            rows: Input name to array of one row; views into the slot, valid during the call.
+
+        Returns:
+            The item's meta, for post.
+        """
+        ...
+
+
+class Runner(Protocol):
+    """What an infer worker runs."""
+
+    #: Batches that may be submitted before the first is collected.
+    in_flight: int
+
+    def setup(self) -> ModelInfo:
+        """Open the model; called once in the worker."""
+        ...
+
+    def submit(
+        self,
+        inputs: Mapping[str, NDArray[Any]],
+        outputs: Mapping[str, NDArray[Any]],
+        count: int,
+    ) -> Any:
+        """Start the inference of `count` rows; see `gepipe.engines.engine.Engine.submit`."""
+        ...
+
+    def collect(self, pending: Any) -> None:
+        """Wait for a submitted batch."""
+
+    def close(self) -> None:
+        """Release the device."""
+
+
+class Reader(Protocol):
+    """What a post worker runs."""
+
+    def setup(self) -> None:
+        """Load what the stage needs; called once in the worker."""
+
+    def read(self, rows: Mapping[str, NDArray[Any]], meta: bytes) -> bytes:
+        """Make an item's record.
+
+        Args:
+            rows: Output name to array of one row; views into the slot, valid during the call.
+            meta: What pre returned for this item.
+        """
+        ...
+
+
+def main(
+    sock: socket.socket, role: Role, place: int, body: bytes, environ: Mapping[str, str]
+) -> None:
+    """Run a worker. The target of its process; does not return."""
+    tuning.quiet_signals()
+    tuning.die_with_parent()
+    tuning.keep_freed_memory()
+    if role == "pre":
+        tuning.yield_to_others()
+    os.environ.update(environ)
+    channel = WorkerChannel(sock)
+    try:
+        import dill
+
+        stage = dill.loads(body)
+        info = stage.setup()
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the supervisor must hear of it
+        channel.send(("failed", type(error).__name__, _text(error), traceback.format_exc()))
+        _leave()
+    if not channel.send(("ready", info.to_plain() if role == "infer" else None)):
+        _leave()
+    attach = channel.receive()
+    if attach is not None:
+        _serve(channel, role, place, stage, attach)
+    if role == "infer":
+        stage.close()
+    _leave()
+
+
+def _leave() -> None:
+    """End the process at once: nothing of it is worth a tidy interpreter shutdown."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    os._exit(0)
+
+
+def _serve(
+    channel: WorkerChannel, role: Role, place: int, stage: Any, attach: tuple[Any, ...]
+) -> None:
+    _, board_nbytes, links = attach
+    fds = channel.take_fds()
+    line = Board(SharedBuffer(fds[0], board_nbytes)).line(place)
+    slots = [
+        Slots(SharedBuffer(fd, nbytes), SlotLayout.from_plain(layout))
+        for fd, (nbytes, layout) in zip(fds[1:], links, strict=True)
+    ]
+    if role == "pre":
+        _serve_rows(channel, line, slots[0], stage.write, payload_first=True)
+    elif role == "post":
+        _serve_rows(channel, line, slots[0], stage.read, payload_first=False)
+    else:
+        _serve_batches(channel, line, slots[0], slots[1], stage)
+
+
+def _serve_rows(
+    channel: WorkerChannel, line: Line, slots: Slots, call: Any, *, payload_first: bool
+) -> None:
+    while (message := channel.receive()) is not None:
+        ticket, slot, rows, seqs, extras = message
+        views = slots[slot]
+        results: list[Any] = []
+        start = perf_counter_ns()
+        for row, seq, extra in zip(rows, seqs, extras, strict=True):
+            line.begin(seq)
+            # The ellipsis keeps a row of rank 0 a view.
+            row_views = {name: view[row, ...] for name, view in views.items()}
+            try:
+                result = call(extra, row_views) if payload_first else call(row_views, extra)
+            except BaseException as error:  # noqa: BLE001 - user code must not end a worker
+                result = _fault(error)
+            results.append(result)
+        busy_ns = perf_counter_ns() - start
+        line.begin(-1)
+        if not channel.send((ticket, busy_ns, results)):
+            return
+
+
+def _serve_batches(
+    channel: WorkerChannel, line: Line, inputs: Slots, outputs: Slots, stage: Runner
+) -> None:
+    pending: deque[tuple[int, int, int, Any]] = deque()  # ticket, seq, start, token
+    free_since = 0
+    while True:
+        if pending and (len(pending) >= stage.in_flight or not channel.pending()):
+            ticket, seq, start, token = pending.popleft()
+            line.begin(seq)
+            result: Any = b""
+            try:
+                stage.collect(token)
+            except Exception as error:  # noqa: BLE001 - a failed execution is data
+                result = _fault(error)
+            now = perf_counter_ns()
+            busy_ns, free_since = now - max(start, free_since), now
+            line.begin(pending[0][1] if pending else -1)
+            if not channel.send((ticket, busy_ns, [result])):
+                return
+            continue
+        message = channel.receive()
+        if message is None:
+            return
+        ticket, input_slot, output_slot, first, last, holes, seq = message
+        if not pending:
+            line.begin(seq)
+        start = perf_counter_ns()
+        ins = {name: view[first:last] for name, view in inputs[input_slot].items()}
+        outs = {name: view[first:last] for name, view in outputs[output_slot].items()}
+        for row in holes:
+            for view in ins.values():
+                view[row - first] = 0
+        try:
+            token = stage.submit(ins, outs, last - first)
+        except Exception as error:  # noqa: BLE001 - a failed execution is data
+            line.begin(pending[0][1] if pending else -1)
+            if not channel.send((ticket, perf_counter_ns() - start, [_fault(error)])):
+                return
+            continue
+        pending.append((ticket, seq, start, token))
+
+
+def _fault(error: BaseException) -> tuple[Any, ...]:
+    if isinstance(error, ItemError):
+        return error.kind, _text(error), getattr(error, "role", None)
+    return type(error).__name__, _text(error), None
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, GepipeError):
+        return str(error)[:_TEXT_MAX]
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    frames: Sequence[traceback.FrameSummary] = traceback.extract_tb(error.__traceback__)
+    where = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    return text[:_TEXT_MAX] + where
