@@ -1,0 +1,182 @@
+"""Decodes image files. Loaded by workers only.
+
+Plain 8-bit files go through OpenCV, which is fastest; everything unusual (CMYK, transparency,
+several frames, TIFF) goes through Pillow, in `unusual.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import cv2
+import numpy as np
+
+from gepipe.errors import ItemError
+from gepipe.ops.header import Header
+from gepipe.ops.header_png import damaged_chunk
+from gepipe.ops.sniff import read_header
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gepipe.ops.decode import DecodeImage
+    from gepipe.ops.op import Meta
+
+#: Given the original's height and width, return the smallest size the decoder may deliver.
+Fit = Callable[[int, int], tuple[int, int]]
+
+_COLOR = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+_GRAY = cv2.IMREAD_GRAYSCALE | cv2.IMREAD_IGNORE_ORIENTATION
+_REDUCED = (
+    (8, cv2.IMREAD_REDUCED_COLOR_8, cv2.IMREAD_REDUCED_GRAYSCALE_8),
+    (4, cv2.IMREAD_REDUCED_COLOR_4, cv2.IMREAD_REDUCED_GRAYSCALE_4),
+    (2, cv2.IMREAD_REDUCED_COLOR_2, cv2.IMREAD_REDUCED_GRAYSCALE_2),
+)
+
+
+class Picture(NamedTuple):
+    """A decoded picture, in whatever order its decoder delivers.
+
+    Attributes:
+        pixels: (height, width, 3) uint8; (height, width, 1) if grey.
+        order: `rgb`, `bgr` or `gray`.
+        height: Rows of the original after orientation; `pixels` has fewer if decoded reduced.
+        width: Columns of the original after orientation.
+    """
+
+    pixels: NDArray[np.uint8]
+    order: str
+    height: int
+    width: int
+
+
+def decode(value: Any, options: DecodeImage, meta: Meta, fit: Fit | None = None) -> Picture:
+    """Decode one file.
+
+    Args:
+        value: The file's bytes, or a 1-D uint8 array of them.
+        options: The operator's parameters. `color` decides only between grey and colour here.
+        meta: Gets `height` and `width` of the original, and `frames` and `truncated` if they apply.
+        fit: Allows a reduced-scale decode that is no smaller than the size it returns.
+
+    Raises:
+        ItemError: `empty`, `not_an_image`, `too_large`, `truncated`, `unreadable`, `unsupported`.
+    """
+    data = _as_bytes(value)
+    header = read_header(data)
+    if header.height * header.width > options.max_pixels:
+        raise ItemError(
+            "too_large",
+            f"the {header.format} file holds {header.width}x{header.height} = "
+            f"{header.width * header.height:,} pixels, over the limit of {options.max_pixels:,}; "
+            "raise max_pixels of decode_image if that is wanted",
+        )
+    if not header.complete:
+        if options.truncated == "fail":
+            raise ItemError(
+                "truncated",
+                f"the {header.format} file is cut off ({len(data):,} bytes, no end found); "
+                "truncated: keep of decode_image takes what is there",
+            )
+        meta["truncated"] = True
+    if header.frames > 1:
+        meta["frames"] = header.frames
+    turn = header.orientation if options.exif == "apply" else 1
+    height, width = header.height, header.width
+    if turn >= 5:
+        height, width = width, height
+    meta["height"], meta["width"] = height, width
+    gray = options.color == "gray"
+    if header.simple and header.complete:
+        pixels = _decode_simple(data, header, _flags(header, gray, turn, fit))
+        order = "gray" if gray else "bgr"
+    else:
+        from gepipe.ops import unusual
+
+        pixels = unusual.decode(data, header, options)
+        order = "gray" if gray else "rgb"
+    if pixels.ndim == 2:
+        pixels = pixels[:, :, None]
+    return Picture(orient(pixels, turn), order, height, width)
+
+
+def in_order(picture: Picture, color: str) -> NDArray[np.uint8]:
+    """Return the pixels with the channels as `color` says: rgb, bgr or gray."""
+    if picture.order == color:
+        return picture.pixels
+    swapped: NDArray[np.uint8] = cv2.cvtColor(picture.pixels, cv2.COLOR_BGR2RGB)
+    return swapped
+
+
+def orient(pixels: NDArray[np.uint8], turn: int) -> NDArray[np.uint8]:
+    """Turn and mirror a picture upright.
+
+    Args:
+        pixels: (height, width, channels).
+        turn: EXIF orientation, 1 to 8, that the picture has now.
+
+    Returns:
+        The upright picture, contiguous; height and width change places from 5 on.
+    """
+    if turn == 1:
+        return pixels
+    if turn >= 5:
+        pixels = pixels.transpose(1, 0, 2)
+    if turn in (2, 3, 6, 7):
+        pixels = pixels[:, ::-1]
+    if turn in (3, 4, 7, 8):
+        pixels = pixels[::-1]
+    return np.ascontiguousarray(pixels)
+
+
+def silence() -> None:
+    """Keep OpenCV from writing about damaged files to standard error; errors say it instead."""
+    logging = getattr(getattr(cv2, "utils", None), "logging", None)
+    if logging is not None:
+        logging.setLogLevel(logging.LOG_LEVEL_SILENT)
+
+
+def _as_bytes(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 1:
+        return value.tobytes()
+    found = (
+        f"an array {value.dtype} {list(value.shape)}"
+        if isinstance(value, np.ndarray)
+        else type(value).__name__
+    )
+    raise ItemError(
+        "shape",
+        f"decode_image needs the bytes of a file, got {found}; remove it if decoded already",
+    )
+
+
+def _flags(header: Header, gray: bool, turn: int, fit: Fit | None) -> int:
+    """Choose the smallest scale whose result still is as large as wanted."""
+    if fit is not None and header.format == "JPEG":
+        height, width = header.height, header.width
+        need_height, need_width = fit(width, height) if turn >= 5 else fit(height, width)
+        if turn >= 5:
+            need_height, need_width = need_width, need_height
+        for divisor, color_flag, gray_flag in _REDUCED:
+            if height >= need_height * divisor and width >= need_width * divisor:
+                return int((gray_flag if gray else color_flag) | cv2.IMREAD_IGNORE_ORIENTATION)
+    return int(_GRAY if gray else _COLOR)
+
+
+def _decode_simple(data: bytes, header: Header, flags: int) -> NDArray[np.uint8]:
+    reason = ""
+    try:
+        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+    except cv2.error as error:
+        pixels, reason = None, f": {error.err}"
+    if pixels is None:
+        raise ItemError("unreadable", f"the {header.format} file does not decode{reason}")
+    if header.format == "PNG" and damaged_chunk(data):
+        raise ItemError("unreadable", "the PNG file is damaged: a checksum of its pixels is wrong")
+    decoded: NDArray[np.uint8] = pixels
+    return decoded

@@ -1,0 +1,77 @@
+"""What an operator is: a frozen description of one step, callable on one item.
+
+Operators are declared as plain dataclasses, so that workers need no validation library, and
+declaring modules import NumPy and OpenCV only inside functions, so that the supervising process
+never loads them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from gepipe.tensors import TensorSpec
+
+#: Plain values that travel with an item from pre to post: str, int, float, bool, list, dict.
+Meta = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Op:
+    """One step of a pre- or post-processing chain. Subclasses are frozen dataclasses.
+
+    The fields of a subclass are its parameters in the YAML, and the `Attributes:` section of its
+    docstring is their documentation. `__post_init__` raises ValueError where values do not fit
+    each other.
+    """
+
+    #: Which stages may use the operator.
+    stage: ClassVar[Literal["pre", "post", "both"]] = "pre"
+    #: The field that a bare value goes to, as in `- threshold: 0.5`.
+    shorthand: ClassVar[str | None] = None
+    #: Read by the validation of the YAML, in the supervising process only.
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+
+    def __call__(self, value: Any, meta: Meta) -> Any:
+        """Process one item.
+
+        Args:
+            value: What the operator before returned. At first, in pre, what the source read
+                (bytes of a file, or an array); in post, dict of output name to the row's array,
+                a view that must be copied if kept.
+            meta: Facts about the item, such as the size of the original; may be added to.
+
+        Raises:
+            ItemError: This item cannot be processed; it is set aside and the run goes on.
+        """
+        raise NotImplementedError
+
+    @property
+    def title(self) -> str:
+        """The operator as people write it, such as `center_crop 224`."""
+        name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__).lower()
+        changed = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if getattr(self, field.name) != field.default
+        }
+        if list(changed) == [self.shorthand]:
+            return f"{name} {changed.popitem()[1]}"
+        return " ".join((name, *(f"{key}={value}" for key, value in changed.items())))
+
+    def setup(self) -> None:
+        """Prepare what all items share: read label files, import user code. Once a worker."""
+
+    def output_spec(self, spec: TensorSpec | None) -> TensorSpec | None:  # noqa: ARG002
+        """Infer what the operator returns for one item, without running it.
+
+        Args:
+            spec: What it is given: `(height, width, channels)` for an image, -1 where unknown;
+                None where nothing is known.
+
+        Returns:
+            dtype and shape of its result, or None where that cannot be known.
+        """
+        return None
