@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from gepipe import bundle
+from gepipe.ops.plan import plan_post, plan_pre
+from gepipe.spec.load import loads
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -73,6 +75,30 @@ def test_a_batch_gives_what_its_photos_give_alone(classify):
     alone = np.concatenate([classify([photo]) for photo in photos])
 
     np.testing.assert_allclose(classify(photos), alone, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+def test_the_operators_of_the_ready_pipeline_give_the_right_answers(samples, monkeypatch, fuse):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(samples.parent)
+    spec = loads(bundle.pipeline_text("classify"))
+    pre, post = plan_pre(spec.pre.ops, fuse=fuse), plan_post(spec.post.ops)
+    pre.setup()
+    post.setup()
+    providers = ["CPUExecutionProvider"]
+    session = onnxruntime.InferenceSession(str(spec.infer.model), providers=providers)
+
+    best = {}
+    for entry in spec.source.entries():
+        meta, row = {}, np.zeros((3, 224, 224), np.float32)
+        pre(spec.source.reader.read(entry.payload), meta, {"input": row})
+        (probs,) = session.run(["probs"], {"input": row[None]})
+        best[Path(entry.source).name] = post({"probs": probs[0]}, meta)["top_k"][0]
+
+    assert len(best) == 8
+    for photo, label, probability, _ in ANSWERS:
+        assert best[photo]["class"] == label
+        assert best[photo]["score"] == pytest.approx(probability, abs=0.03)
 
 
 def test_the_labels_name_the_classes(samples):
