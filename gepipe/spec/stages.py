@@ -26,7 +26,7 @@ from gepipe.spec.values import (
 
 #: Keys of the pipeline; a stage of such a name could not be told from them by `--set`.
 RESERVED: Final = frozenset(
-    [
+    (
         "pipeline",
         "name",
         "source",
@@ -36,13 +36,13 @@ RESERVED: Final = frozenset(
         "max_wait",
         "on_error",
         "max_failures",
-    ]
+    )
 )
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
+NAME_PATTERN: Final = "^[A-Za-z_][A-Za-z0-9_-]*$"
 
 
 def _stage_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
+    if name.endswith("\n") or not re.match(NAME_PATTERN, name):
         raise ValueError(f"expected a name of letters, digits, _ and -, got {shown(name)}")
     if name in RESERVED:
         raise ValueError(f"a stage cannot be called {name!r}: that is a key of the pipeline")

@@ -1,0 +1,83 @@
+"""What of a pipeline determines its results, for `--resume` to tell whether it is the same job."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from gepipe.spec.model import PipelineSpec
+
+#: The keys of each role that change what comes out, and not only how fast.
+_DECISIVE: Final[dict[str, set[str]]] = {
+    "pre": {"name", "role", "batch_size", "ops"},
+    "infer": {"name", "role", "model", "backend", "gears", "precision", "nan"},
+    "post": {"name", "role", "ops"},
+}
+
+
+def dump(spec: PipelineSpec) -> dict[str, Any]:
+    """Return the whole pipeline as plain values that load again to an equal one."""
+    return {"pipeline": spec.model_dump(mode="json", exclude_none=True)}
+
+
+def normal_form(spec: PipelineSpec) -> dict[str, Any]:
+    """Return what determines the results, as JSON values with every default filled in.
+
+    Threads, devices, depth, time limits, source and sink are left out: they may differ between a
+    run and its continuation. The inputs are the manifest's to compare.
+    """
+    stages = [stage.model_dump(mode="json", include=_DECISIVE[stage.role]) for stage in spec.stages]
+    return {"version": 1, "stages": stages}
+
+
+def fingerprint(spec: PipelineSpec) -> str:
+    """Return the SHA-256 of the normal form, in hexadecimal."""
+    text = json.dumps(normal_form(spec), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return a line `key: old → new` for everything in which two normal forms differ.
+
+    Args:
+        old: A normal form, as read back from JSON.
+        new: Another one.
+    """
+    return list(_differences("", old, new))
+
+
+def _differences(key: str, old: Any, new: Any) -> Iterator[str]:
+    if old == new and type(old) is type(new):
+        return
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for name in [*old, *(name for name in new if name not in old)]:
+            below = f"{key}.{name}" if key else str(name)
+            yield from _differences(below, old.get(name, _Absent), new.get(name, _Absent))
+    elif isinstance(old, list) and isinstance(new, list) and _names(old) == _names(new):
+        for index, (left, right) in enumerate(zip(old, new, strict=True)):
+            name = left.get("name") if isinstance(left, Mapping) else None
+            yield from _differences(f"{key}.{name}" if name else f"{key}[{index}]", left, right)
+    else:
+        yield f"{key}: {_short(old)} → {_short(new)}"
+
+
+class _Absent:
+    """Stands for a key that one side does not have."""
+
+
+def _names(items: list[Any]) -> list[Any]:
+    """Return what makes two lists comparable item by item: the names of stages or operators."""
+    return [
+        item.get("name", next(iter(item), None)) if isinstance(item, Mapping) else type(item)
+        for item in items
+    ]
+
+
+def _short(value: Any) -> str:
+    if value is _Absent:
+        return "(not set)"
+    if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+        return f"[{', '.join(map(str, _names(value)))}]"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
