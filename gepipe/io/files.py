@@ -62,7 +62,7 @@ class FileReader:
         size = status.st_size
         if size <= self.max_bytes:
             with os.fdopen(fd, "rb", buffering=0, closefd=False) as file:
-                content = file.read(self.max_bytes + 1) if size == 0 else file.readall()
+                content = file.readall() or b""
             size = len(content)
         if size > self.max_bytes:
             raise ItemError(

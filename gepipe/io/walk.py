@@ -52,6 +52,8 @@ def expand(
         found = walk(path, recursive=recursive, extensions=extensions)
         if (first := next(found, None)) is None:
             raise ConfigError(_empty(path, recursive=recursive, extensions=extensions))
+        if first == path:
+            raise ConfigError(f"{shown(path)}: this folder cannot be listed; check its permissions")
         yield from chain((first,), found)
     elif os.path.lexists(path) or not is_glob(path):
         if must_exist and not os.path.exists(path):
@@ -117,11 +119,18 @@ def _names(folder: bytes, *, recursive: bool, extensions: tuple[bytes, ...]) -> 
         for entry in listing:
             if entry.name.startswith(b"."):
                 continue
-            if entry.is_dir():
+            if _is_folder(entry):
                 if recursive:
                     yield entry.name + b"/"
             elif entry.name.lower().endswith(extensions):
                 yield entry.name
+
+
+def _is_folder(entry: os.DirEntry[bytes]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself, or into a place that is closed to us
+        return False
 
 
 def _sorted(names: Iterator[bytes]) -> Iterator[bytes]:
