@@ -61,7 +61,7 @@ def _role(entry: Mapping[str, Any]) -> str:
     """Return the role that a stage states, or that its name implies."""
     name, role = entry.get("name"), entry.get("role")
     if name is None:
-        raise nested([Issue(("name",), "missing key 'name'", missing=True)])
+        raise nested([Issue(("name",), "missing key", missing=True)])
     implied = USUAL_ROLES.get(name) if isinstance(name, str) else None
     if implied and role not in (None, implied):
         raise problem(f"the name {name!r} means the role {implied}, got {shown(role)}", "role")

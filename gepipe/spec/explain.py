@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import groupby
 from typing import Any, Final
 
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -81,10 +80,11 @@ def merged(issues: Iterable[Issue]) -> list[Issue]:
         issues: With the union tags taken out of their `loc`.
     """
     result: list[Issue] = []
-    ordered = list(issues)
-    deeper = {issue.loc[:n] for issue in ordered for n in range(len(issue.loc))}
-    for loc, group in groupby(sorted(ordered, key=lambda i: str(i.loc)), key=lambda i: i.loc):
-        same = list(group)
+    groups: dict[Loc, list[Issue]] = {}
+    for issue in issues:
+        groups.setdefault(issue.loc, []).append(issue)
+    deeper = {loc[:n] for loc in groups for n in range(len(loc))}
+    for loc, same in groups.items():
         firm = [issue for issue in same if not issue.wanted]
         if firm:
             result += firm
@@ -116,7 +116,7 @@ _LIMITS: Final[dict[str, Callable[[dict[str, Any]], str]]] = {
 def _issue(error: ErrorDetails, ctx: dict[str, Any], known: list[str]) -> Issue:  # noqa: PLR0911
     kind, loc, value = error["type"], error["loc"], error["input"]
     if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):
-        return Issue(loc, f"missing key {str(loc[-1])!r}", missing=True)
+        return Issue(loc, "missing key", missing=True)
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         return Issue(loc, unknown_key(str(loc[-1]), known if len(loc) == 1 else ()))
     if kind in ("literal_error", "enum"):

@@ -68,7 +68,7 @@ def _loads(text: str, origin: str, overrides: Sequence[str], base: Path | None) 
     settings.apply(root, overrides, problems)
     spec = None
     try:
-        spec = PipelineSpec.model_validate(root.plain(), context={"base": base})
+        spec = PipelineSpec.model_validate(root.plain(origin), context={"base": base})
     except ValidationError as error:
         found = issues_of(error.errors(include_url=False), PipelineSpec.model_fields)
         problems += _placed(root, found)
@@ -113,13 +113,19 @@ def _locate(root: Node, issue: Issue) -> tuple[Issue, Place, str]:
             node = node.value[part]
             place = node.place
             key = _name_of(node, key, part)
+        elif node.value == part:  # a bare operator
+            key = f"{key}.{part}"
         else:
             continue
         way.append(part)
-    if issue.missing:
-        missing = str(issue.loc[-1])
-        key = f"{key}.{missing}" if key else missing
-        way.append(missing)
+    last = issue.loc[-1] if issue.missing else None
+    if last is not None and way[-1:] == [last]:
+        issue = replace(issue, text="has no value")
+    elif last is not None:
+        key = f"{key}.{last}" if key else str(last)
+        way.append(last)
+        if place.override:  # which shows no key of its own
+            issue = replace(issue, text=f"missing key {str(last)!r} beside it")
     return replace(issue, loc=tuple(way)), place, key
 
 

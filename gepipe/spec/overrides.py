@@ -16,6 +16,7 @@ from gepipe.spec.tree import parse
 
 _STEP = re.compile(r"(?P<name>[^\[\].]+)(?P<indexes>(\[[0-9]+\])*)", re.ASCII)
 Step = str | int
+_KINDS: dict[Step, plugins.Kind] = {"source": "sources", "sink": "sinks"}
 
 
 class _Refused(Exception):  # noqa: N818 - becomes a Problem within this module
@@ -53,7 +54,7 @@ def _value(text: str, place: Place) -> Node:
     try:
         node = parse(text, "--set", found, place)
     except ConfigError as error:
-        raise _Refused(str(error).partition(": ")[2].removeprefix(f"{place.override}: ")) from None
+        raise _Refused(str(error).removeprefix(f"--set {place.override}: ")) from None
     if found:
         raise _Refused(found[0].text)
     return node
@@ -80,8 +81,10 @@ def _set(root: Node, steps: list[Step], value: Node, place: Place) -> None:
         steps = steps[1:]
         if not steps:
             raise _Refused("names a stage; expected one of its keys after it")
+    kind: plugins.Kind = "ops"
     for step, after in pairwise(steps):
-        node = _child(node, step, after, place)
+        node = _child(node, step, after, kind, place)
+        kind = _KINDS.get(step, "ops")
     last = steps[-1]
     if isinstance(node.value, list):
         if isinstance(last, int):
@@ -101,8 +104,9 @@ def _start(root: Node, steps: list[Step]) -> Node:
     stages = _stages(root)
     if first in stages:
         return stages[str(first)]
-    if first == "stages" and len(steps) > 1 and steps[1] in stages:
-        return stages[str(steps.pop(1))]
+    if first == "stages" and len(steps) > 1 and isinstance(steps[1], str):
+        steps.pop(0)
+        return _start(root, steps)
     keys = RESERVED - {"pipeline"}
     if first not in keys:
         known = sorted({*stages, *keys})
@@ -126,7 +130,7 @@ def _stages(root: Node) -> dict[str, Node]:
     return found
 
 
-def _child(node: Node, step: Step, after: Step, place: Place) -> Node:
+def _child(node: Node, step: Step, after: Step, kind: plugins.Kind, place: Place) -> Node:
     """Go one step down; where nothing is there yet, put an empty mapping."""
     if isinstance(node.value, list):
         if isinstance(step, int):
@@ -137,7 +141,7 @@ def _child(node: Node, step: Step, after: Step, place: Place) -> Node:
             return entry
         owner = _operator(node, step)
         assert isinstance(owner.value, dict)
-        return _open(owner, step, "ops", place)
+        return _open(owner, step, kind, place)
     if isinstance(step, int):
         raise _Refused(f"[{step}] follows something that is not a list")
     mapping = _mapping(node, step, place)
@@ -147,10 +151,13 @@ def _child(node: Node, step: Step, after: Step, place: Place) -> Node:
         return child
     if isinstance(after, int):
         raise _Refused(f"{step!r} is not a list here")
-    return _open(mapping, step, "", place)
+    if step == "source" and child is not None and isinstance(child.value, str):
+        mapping.put(step, Node({"images": child}, child.place))  # a bare path
+        return mapping.value[step]
+    return _open(mapping, step, kind, place)
 
 
-def _open(owner: Node, name: str, kind: str, place: Place) -> Node:
+def _open(owner: Node, name: str, kind: plugins.Kind, place: Place) -> Node:
     """Return the mapping under a key; a bare value there moves to the shorthand's field."""
     assert isinstance(owner.value, dict)
     old = owner.value.get(name)
@@ -158,7 +165,7 @@ def _open(owner: Node, name: str, kind: str, place: Place) -> Node:
         return old
     fresh = Node({}, place)
     if old is not None and old.value is not None:
-        field = _shorthand(name) if kind == "ops" else None
+        field = _shorthand(kind, name)
         if field is None:
             raise _Refused(f"{name!r} holds a value here, not a mapping")
         fresh.put(field, old)
@@ -166,9 +173,9 @@ def _open(owner: Node, name: str, kind: str, place: Place) -> Node:
     return fresh
 
 
-def _shorthand(name: str) -> str | None:
+def _shorthand(kind: plugins.Kind, name: str) -> str | None:
     try:
-        return shorthand_of(plugins.load("ops", name))
+        return shorthand_of(plugins.load(kind, name))
     except PluginError:
         return None
 

@@ -143,6 +143,9 @@ def source_of(value: Any, base: Path | None = None) -> Any:
     ):
         paths = value if isinstance(value, str) else [str(path) for path in value]
         return build("sources", "images", paths, base)
+    if not isinstance(value, Mapping) or not value:
+        wanted = "a path, a list of paths, or a mapping such as {images: photos/}"
+        raise problem(f"expected {wanted}, got {shown(value)}")
     return build("sources", *split_entry(value, "source"), base)
 
 
@@ -150,7 +153,10 @@ def sink_of(value: Any) -> Any:
     """Return the sink for a path, chosen by its extension, or for `{name: parameters}`."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return value
-    if not isinstance(value, str | PurePath):
+    if not isinstance(value, str | PurePath | Mapping) or not value:
+        wanted = "a path such as out/results.jsonl, or a mapping such as {jsonl: out/results.jsonl}"
+        raise problem(f"expected {wanted}, got {shown(value)}")
+    if isinstance(value, Mapping):
         return build("sinks", *split_entry(value, "sink"), None)
     suffix = PurePath(value).suffix.removeprefix(".").lower()
     if suffix not in plugins.names("sinks"):

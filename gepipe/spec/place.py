@@ -46,13 +46,16 @@ class Node:
         self.value[key] = child
         self.keys[key] = child.place
 
-    def plain(self) -> Any:
+    def plain(self, origin: str) -> Any:
         """Return the values without their places.
+
+        Args:
+            origin: What to call the text in an error.
 
         Raises:
             ConfigError: Aliases blow the tree up beyond `MAX_VALUES`.
         """
-        return _plain(self, [MAX_VALUES])
+        return _plain(self, [MAX_VALUES], origin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +80,12 @@ def refuse(problems: list[Problem], origin: str) -> NoReturn:
     raise ConfigError("\n".join(dict.fromkeys(p.line_of(origin) for p in ordered)))
 
 
-def _plain(node: Node, budget: list[int]) -> Any:
+def _plain(node: Node, budget: list[int], origin: str) -> Any:
     budget[0] -= 1
     if budget[0] < 0:
-        raise ConfigError(f"aliases blow the file up to more than {MAX_VALUES} values")
+        raise ConfigError(f"{origin}: aliases blow the file up to more than {MAX_VALUES} values")
     if isinstance(node.value, dict):
-        return {key: _plain(child, budget) for key, child in node.value.items()}
+        return {key: _plain(child, budget, origin) for key, child in node.value.items()}
     if isinstance(node.value, list):
-        return [_plain(child, budget) for child in node.value]
+        return [_plain(child, budget, origin) for child in node.value]
     return node.value

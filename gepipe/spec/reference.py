@@ -72,11 +72,12 @@ def _page(language: str) -> Iterator[str]:
         yield from _keys(role, cls, STAGE_KEYS, language)
     for role in ("pre", "post"):
         yield f"\n## {fixed['operators'][role]}\n"
-        yield fixed["operators_note"] + "\n" if role == "pre" else ""
+        if role == "pre":
+            yield fixed["operators_note"]
         yield from _parts("ops", fixed, role)
     for kind in ("sources", "sinks"):
         yield f"\n## {fixed[kind]}\n"
-        yield fixed[f"{kind}_note"] + "\n"
+        yield fixed[f"{kind}_note"]
         yield from _parts(kind, fixed)
     yield "\n" + fixed["outro"]
 
@@ -109,6 +110,10 @@ def _parts(kind: plugins.Kind, fixed: dict[str, Any], role: str = "") -> Iterato
             continue
         schema = part_schema(cls)
         field = shorthand_of(cls)
+        if role == "post" and getattr(cls, "stage", "") == "both":
+            yield f"\n### `{name}` ({fixed['roles']})\n"
+            yield fixed["as_in_pre"]
+            continue
         yield f"\n### `{name}`\n"
         yield docstrings.summary(cls)
         for paragraph in docstrings.body(cls).splitlines():
@@ -129,7 +134,8 @@ def _parts(kind: plugins.Kind, fixed: dict[str, Any], role: str = "") -> Iterato
 def value_words(schema: dict[str, Any]) -> str:  # noqa: PLR0911 - one a kind of schema
     """Return in words what a JSON schema of a parameter accepts."""
     if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(value_words(option) for option in schema["anyOf"]))
+        options = (option for option in schema["anyOf"] if option != {"type": "null"})
+        return " or ".join(dict.fromkeys(value_words(option) for option in options))
     if "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema["enum"])
     if "const" in schema:
@@ -147,7 +153,7 @@ def value_words(schema: dict[str, Any]) -> str:  # noqa: PLR0911 - one a kind of
 
 
 def _code(value: Any) -> str:
-    if value is None:
+    if value in (None, ""):
         return ""
     return f"`{value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}`"
 

@@ -91,7 +91,9 @@ class _Builder:
         next(self._events)
         event = next(self._events)
         if isinstance(event, yaml.StreamEndEvent):
-            raise _Fatal(self._where(event), "is empty; expected a mapping with the key stages")
+            raise _Fatal(
+                self._where(event), "the file is empty; expected a mapping with the key stages"
+            )
         root = self._node(next(self._events), 0)
         next(self._events)
         extra = next(self._events)

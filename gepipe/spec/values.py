@@ -158,8 +158,12 @@ _dump_ops = PlainSerializer(lambda ops: [_plain_part("ops", op) for op in ops])
 
 Count = Annotated[int, PlainValidator(_count)]
 CountOrAuto = Annotated[int | Literal["auto"], PlainValidator(_count_or_auto)]
-Devices = Annotated[tuple[int, ...] | Literal["auto"], PlainValidator(_devices)]
-Gears = Annotated[tuple[int, ...], PlainValidator(_gears)]
+Devices = Annotated[
+    tuple[int, ...] | Literal["auto"],
+    PlainValidator(_devices),
+    PlainSerializer(lambda devices: devices if devices == "auto" else list(devices)),
+]
+Gears = Annotated[tuple[int, ...], PlainValidator(_gears), PlainSerializer(list)]
 ModelPath = Annotated[Path, PlainValidator(_path), PlainSerializer(str)]
 BackendChoice = Annotated[Backend, PlainValidator(_backend), PlainSerializer(_plain_backend)]
 PreOps = Annotated[tuple[Any, ...], _ops("pre"), _dump_ops]
