@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,7 +43,11 @@ class Engine(Protocol):
         gears: Batch sizes the model takes, ascending; empty means any.
         in_flight: How many batches may be submitted before the first is collected.
         notes: Facts worth telling the user once, such as the provider in use.
+        on_cpu: Whether it computes on the CPU: it then shares the cores with the workers, has one
+            device, and is given the number of threads it may use.
     """
+
+    on_cpu: ClassVar[bool] = False
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]

@@ -21,10 +21,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from selectors import EVENT_READ, EVENT_WRITE
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gepipe import errors
-from gepipe.errors import GepipeError, InternalError, Interrupted, ItemError, WorkerStartError
+from gepipe.errors import (
+    ClosedError,
+    GepipeError,
+    InternalError,
+    Interrupted,
+    ItemError,
+    WorkerStartError,
+)
 from gepipe.runtime.board import Board
 from gepipe.runtime.channel import Channel, Message
 from gepipe.runtime.events import (
@@ -56,6 +63,9 @@ from gepipe.runtime.state import RunShape, RunState
 from gepipe.runtime.statistics import StageCount, StageStatistics, Statistics
 from gepipe.runtime.watch import Watch
 from gepipe.runtime.worker import ModelInfo
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +113,6 @@ class RunOptions:
     """What a run does beside moving items.
 
     Attributes:
-        first: Sequence number of the feed's first item.
         max_failures: Failures that it survives; None for any number.
         max_wait_s: How long a part-filled batch waits for a slow feed.
         start_timeout_s: How long a worker may take to set itself up.
@@ -111,7 +120,6 @@ class RunOptions:
         environ: Environment variables that workers must have as they are now.
     """
 
-    first: int = 0
     max_failures: int | None = None
     max_wait_s: float = 0.1
     start_timeout_s: float = 300.0
@@ -120,7 +128,11 @@ class RunOptions:
 
 
 class Supervisor:
-    """Owns the workers, their shared memory and the state of one run. Good for one run."""
+    """Owns the workers and their shared memory, for one run after another.
+
+    A run that ends with an error, or is stopped, leaves workers in the middle of something: the
+    supervisor then closes itself.
+    """
 
     def __init__(
         self,
@@ -150,8 +162,9 @@ class Supervisor:
         self._state: RunState | None = None
         self._feed: Feed | None = None
         self._emit: Callable[[Sequence[Outcome]], None] = lambda _: None
+        self._open_feed: Callable[[int], tuple[Feed, int]] | None = None
         self._abort: GepipeError | None = None
-        self._stopping = False
+        self._stopping = self._closed = False
         self._began = self._elapsed_s = 0.0
         self.info: ModelInfo | None = None
         self._selector = selectors.DefaultSelector()
@@ -159,11 +172,16 @@ class Supervisor:
 
     # --- for the caller ---------------------------------------------------------------------------
 
-    def run(self, feed: Feed, emit: Callable[[Sequence[Outcome]], None]) -> Statistics:
-        """Process the feed to its end.
+    def run(
+        self,
+        open_feed: Callable[[int], tuple[Feed, int]],
+        emit: Callable[[Sequence[Outcome]], None],
+    ) -> Statistics:
+        """Process a feed to its end.
 
         Args:
-            feed: The items.
+            open_feed: Given the rows of a batch, returns the items and the sequence number of the
+                first, which decides its batch and row; called once the model is open.
             emit: Takes outcomes in input order; called in this thread, and blocks the run while it
                 blocks.
 
@@ -173,11 +191,15 @@ class Supervisor:
             WorkerError: A stage lost too many workers, or one did not start.
             BackendError: The model does not open or fit, or the device failed.
         """
-        self._feed, self._emit = feed, emit
+        if self._closed:
+            raise ClosedError("this supervisor is closed")
+        self._open_feed, self._emit = open_feed, emit
+        self._state = None
         try:
-            self._selector.register(self._wake_read, EVENT_READ, self._woken)
-            for worker in self._workers:
-                self._start(worker)
+            if self._plan is None:
+                self._start_all()
+            else:
+                self._begin(self._plan)
             while not self._over():
                 for key, mask in self._selector.select(self._delay_s()):
                     for event in key.data(mask):
@@ -188,10 +210,14 @@ class Supervisor:
                 raise self._abort
             if self._stopping:
                 raise Interrupted("stopped on request; what was written is an exact prefix")
+            self._elapsed_s = time.monotonic() - self._began
+            if self._feed_watched:
+                self._fed(0)
             return self.statistics()
-        finally:
+        except BaseException:
             self._elapsed_s = time.monotonic() - self._began if self._began else 0.0
-            self._close()
+            self.close()
+            raise
 
     def request_stop(self) -> None:
         """Ask the run to stop soon. Safe in a signal handler and in any thread."""
@@ -323,6 +349,11 @@ class Supervisor:
 
     # --- workers ----------------------------------------------------------------------------------
 
+    def _start_all(self) -> None:
+        self._selector.register(self._wake_read, EVENT_READ, self._woken)
+        for worker in self._workers:
+            self._start(worker)
+
     def _start(self, worker: WorkerId) -> None:
         place = self._workers.index(worker)
         self._board.clear(place)
@@ -375,20 +406,27 @@ class Supervisor:
         self._waiting.clear()
 
     def _begin(self, plan: SlotPlan) -> None:
-        self._plan = plan
-        for layout in (plan.inputs, plan.outputs):
-            self._buffers.append(SharedBuffer.create(plan.depth * layout.slot_nbytes))
+        if self._plan is None:
+            self._plan = plan
+            for layout in (plan.inputs, plan.outputs):
+                self._buffers.append(SharedBuffer.create(plan.depth * layout.slot_nbytes))
+        assert self._open_feed is not None
+        self._feed, first = self._open_feed(plan.inputs.batch)
+        self._wait = None
+        self._elapsed_s = 0.0
         self._state = RunState(
             RunShape(
                 batch=plan.inputs.batch,
                 depth=plan.depth,
                 workers={role: len(crew.bodies) for role, crew in self._crews.items()},
                 names={role: crew.name for role, crew in self._crews.items()},
-                first=self._options.first,
+                first=first,
                 max_failures=self._options.max_failures,
             )
         )
         self._began = time.monotonic()
+        for worker in self._attached:  # those of the run before
+            self._handle(WorkerReady(worker))
 
     def _attach(self, process: WorkerProcess) -> None:
         assert self._plan is not None
@@ -445,14 +483,23 @@ class Supervisor:
         with suppress(KeyError, ValueError, OSError):  # a stale key of the same select() round
             self._selector.unregister(source)
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Stop the workers and free their memory. Closing twice is harmless."""
+        if self._closed:
+            return
+        self._closed = True
         stop(list(self._processes.values()), grace_s=self._options.grace_s)
         self._processes.clear()
         self._selector.close()
         for buffer in self._buffers:
             buffer.close()
-        self._buffers.clear()
         self._board.close()
         os.close(self._wake_read)
         os.close(self._wake_write)
         self._wake_write = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()

@@ -1,0 +1,164 @@
+"""ONNX Runtime on the CPU: `.onnx` models, executed in place on the slots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from gepipe.engines.gears import portions
+from gepipe.errors import ModelLoadError, TensorMismatchError
+from gepipe.tensors import DYNAMIC, TensorSpec
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gepipe.engines.engine import EngineOptions
+
+_PROVIDER: Final = "CPUExecutionProvider"
+#: ONNX Runtime's names of element types, where they differ from NumPy's.
+_DTYPES: Final = {"float": "float32", "double": "float64"}
+
+
+class OnnxEngine:
+    """An ONNX model on the CPU. See `gepipe.engines.engine.Engine` for the contract."""
+
+    on_cpu = True
+    in_flight = 1
+
+    def __init__(self, model: Path, options: EngineOptions) -> None:
+        import onnxruntime
+
+        session_options = onnxruntime.SessionOptions()
+        session_options.intra_op_num_threads = options.threads
+        session_options.inter_op_num_threads = 1
+        # Spinning threads would take the cores from the pre workers.
+        session_options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        session_options.log_severity_level = 3
+        try:
+            self._session: Any = onnxruntime.InferenceSession(
+                str(model), session_options, providers=[_PROVIDER]
+            )
+        except Exception as error:  # ONNX Runtime raises classes without a common base
+            raise ModelLoadError(f"{model}: ONNX Runtime cannot open it: {error}") from error
+        self.inputs = tuple(_spec(arg, model) for arg in self._session.get_inputs())
+        self.outputs = tuple(_spec(arg, model) for arg in self._session.get_outputs())
+        self.gears = _gears(self.inputs, model)
+        self.notes = (
+            f"ONNX Runtime {onnxruntime.__version__} on the CPU, "
+            f"{options.threads} thread{'s' * (options.threads != 1)}",
+        )
+        self._padded: dict[int, tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]] = {}
+        self._probe_outputs(model)
+
+    @classmethod
+    def open(cls, model: Path | None, options: EngineOptions) -> OnnxEngine:
+        """Open an ONNX model.
+
+        Raises:
+            ModelLoadError: There is no model, or ONNX Runtime refuses it.
+        """
+        if model is None:
+            raise ModelLoadError("backend 'onnxruntime' needs a model; set `model: file.onnx`")
+        if not model.is_file():
+            raise ModelLoadError(f"{model}: no such model file")
+        return cls(model, options)
+
+    def submit(
+        self,
+        inputs: Mapping[str, NDArray[Any]],
+        outputs: Mapping[str, NDArray[Any]],
+        count: int,
+    ) -> None:
+        """Execute `count` rows; the call returns when the outputs are filled."""
+        for first, rows, gear in portions(count, self.gears):
+            ins = {name: array[first : first + rows] for name, array in inputs.items()}
+            outs = {name: array[first : first + rows] for name, array in outputs.items()}
+            if rows == gear:
+                self._execute(ins, outs)
+                continue
+            padded_ins, padded_outs = self._padding(gear, outs)
+            for name, array in ins.items():
+                padded_ins[name][:rows] = array
+                padded_ins[name][rows:] = 0
+            self._execute(padded_ins, padded_outs)
+            for name, array in outs.items():
+                array[:] = padded_outs[name][:rows]
+
+    def collect(self, pending: None) -> None:
+        """Nothing to wait for: `submit` has done the work."""
+
+    def close(self) -> None:
+        """Release the session."""
+        self._session = None
+
+    def _execute(
+        self, inputs: Mapping[str, NDArray[Any]], outputs: Mapping[str, NDArray[Any]]
+    ) -> None:
+        binding = self._session.io_binding()
+        for name, array in inputs.items():
+            binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+        for name, array in outputs.items():
+            binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+        self._session.run_with_iobinding(binding)
+
+    def _padding(
+        self, gear: int, outputs: Mapping[str, NDArray[Any]]
+    ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+        import numpy as np
+
+        if gear not in self._padded:
+            ins = {s.name: np.zeros((gear, *s.shape[1:]), s.dtype) for s in self.inputs}
+            outs = {
+                name: np.zeros((gear, *array.shape[1:]), array.dtype)
+                for name, array in outputs.items()
+            }
+            self._padded[gear] = ins, outs
+        return self._padded[gear]
+
+    def _probe_outputs(self, model: Path) -> None:
+        """Learn output extents that the model does not declare, by one execution on zeros."""
+        import numpy as np
+
+        rows = self.gears[0] if self.gears else 1
+        if not all(spec.row.is_static for spec in self.inputs):
+            return
+        if all(spec.shape and spec.row.is_static for spec in self.outputs):
+            return
+        zeros = {s.name: np.zeros((rows, *s.shape[1:]), s.dtype) for s in self.inputs}
+        results = self._session.run([spec.name for spec in self.outputs], zeros)
+        specs = []
+        for spec, result in zip(self.outputs, results, strict=True):
+            if not result.ndim or result.shape[0] != rows:
+                raise TensorMismatchError(
+                    f"{model}: output {spec.name!r} has shape {list(result.shape)} for a batch of "
+                    f"{rows}; expected the batch as its first axis"
+                )
+            specs.append(TensorSpec(spec.name, spec.dtype, (spec.shape[0], *result.shape[1:])))
+        self.outputs = tuple(specs)
+
+
+def _spec(arg: Any, model: Path) -> TensorSpec:
+    element = arg.type.removeprefix("tensor(").removesuffix(")")
+    dtype = _DTYPES.get(element, element)
+    try:
+        shape = tuple(e if isinstance(e, int) and e >= 0 else DYNAMIC for e in arg.shape)
+        spec = TensorSpec(arg.name, dtype, shape)
+        _ = spec.with_batch(1).row.dtype
+    except (TypeError, KeyError) as error:
+        raise ModelLoadError(f"{model}: tensor {arg.name!r} is a {arg.type}: {error}") from error
+    return spec
+
+
+def _gears(inputs: tuple[TensorSpec, ...], model: Path) -> tuple[int, ...]:
+    batches = {spec.shape[0] if spec.shape else 0 for spec in inputs}
+    if batches == {DYNAMIC}:
+        return ()
+    fixed = batches - {DYNAMIC}
+    if len(fixed) == 1 and min(fixed) > 0:
+        return tuple(fixed)
+    listed = "; ".join(str(spec) for spec in inputs)
+    raise TensorMismatchError(
+        f"{model}: the inputs do not share a batch axis: {listed}; expected the batch as the first "
+        "axis of each"
+    )

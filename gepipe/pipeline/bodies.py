@@ -1,0 +1,155 @@
+"""What the workers run: the stages of a pipeline in the terms of the runtime."""
+
+from __future__ import annotations
+
+import logging
+import marshal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gepipe import plugins
+from gepipe.engines.engine import EngineOptions
+from gepipe.errors import ItemError
+from gepipe.io.source import Reader
+from gepipe.ops.plan import PostProgram, PreProgram
+from gepipe.runtime.worker import ModelInfo
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class PreBody:
+    """Reads an input and writes it into its row.
+
+    Attributes:
+        reader: The source's reader.
+        program: The stage's operators.
+    """
+
+    reader: Reader
+    program: PreProgram
+
+    def setup(self) -> None:
+        """Prepare the operators."""
+        _one_thread()
+        self.program.setup()
+
+    def write(self, payload: bytes, rows: Mapping[str, NDArray[Any]]) -> bytes:
+        """See `gepipe.runtime.worker.Writer`."""
+        meta: dict[str, Any] = {}
+        self.program(self.reader.read(payload), meta, rows)
+        try:
+            return marshal.dumps(meta)
+        except ValueError:
+            listed = ", ".join(f"{key}: {type(value).__name__}" for key, value in meta.items())
+            raise ItemError(
+                "meta", f"an operator left something in meta that is no plain value ({listed})"
+            ) from None
+
+
+@dataclass
+class InferBody:
+    """A model open on a device.
+
+    Attributes:
+        engine: The engine's registered name.
+        model: The model file, if the engine needs one.
+        options: How to open it.
+    """
+
+    engine: str
+    model: Path | None
+    options: EngineOptions
+    _open: Any = field(default=None, init=False)
+
+    @property
+    def in_flight(self) -> int:
+        """Batches that may be submitted before the first is collected."""
+        return int(self._open.in_flight)
+
+    def setup(self) -> ModelInfo:
+        """Open the model."""
+        self._open = plugins.load("engines", self.engine).open(self.model, self.options)
+        return ModelInfo(
+            tuple(spec.row for spec in self._open.inputs),
+            tuple(spec.row for spec in self._open.outputs),
+            tuple(self._open.gears),
+            tuple(self._open.notes),
+        )
+
+    def submit(
+        self,
+        inputs: Mapping[str, NDArray[Any]],
+        outputs: Mapping[str, NDArray[Any]],
+        count: int,
+    ) -> Any:
+        """See `gepipe.engines.engine.Engine.submit`."""
+        return self._open.submit(inputs, outputs, count)
+
+    def collect(self, pending: Any) -> None:
+        """See `gepipe.engines.engine.Engine.collect`."""
+        self._open.collect(pending)
+
+    def close(self) -> None:
+        """Release the device."""
+        self._open.close()
+
+
+class NanError(ItemError):
+    """The model's output holds NaN: the infer stage's failure, found by post."""
+
+    role = "infer"
+
+
+@dataclass
+class PostBody:
+    """Makes a record of an item's outputs.
+
+    Attributes:
+        program: The stage's operators.
+        encode: The sink's encoder.
+        nan: `fail`, `keep` or `warn`: what to do with an item whose outputs hold NaN.
+    """
+
+    program: PostProgram
+    encode: Callable[[Any], bytes]
+    nan: str
+    _warned: bool = field(default=False, init=False)
+
+    def setup(self) -> None:
+        """Prepare the operators."""
+        _one_thread()
+        self.program.setup()
+
+    def read(self, rows: Mapping[str, NDArray[Any]], meta: bytes) -> bytes:
+        """See `gepipe.runtime.worker.Reader`."""
+        if self.nan != "keep":
+            self._look_for_nan(rows)
+        return self.encode(self.program(rows, marshal.loads(meta)))
+
+    def _look_for_nan(self, rows: Mapping[str, NDArray[Any]]) -> None:
+        import numpy as np
+
+        for name, row in rows.items():
+            # A NaN makes the sum NaN; so may opposite infinities, hence the second look.
+            if row.dtype.kind != "f" or not np.isnan(row.sum()) or not np.isnan(row).any():
+                continue
+            count = int(np.isnan(row).sum())
+            text = f"output {name!r} holds {count} NaN of {row.size} values"
+            if self.nan == "fail":
+                raise NanError("nan", f"{text}; set `nan: keep` or `nan: warn` to pass it on")
+            if not self._warned:
+                self._warned = True
+                log.warning("%s (nan: warn); further items are not reported", text)
+
+
+def _one_thread() -> None:
+    """Leave parallelism to the processes: a thread pool in each would fight over the cores."""
+    import cv2
+
+    cv2.setNumThreads(1)

@@ -1,0 +1,194 @@
+"""A pipeline run over a list of inputs into files, from the beginning or from where it stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gepipe.errors import ConfigError
+from gepipe.io.manifest import Manifest
+from gepipe.io.outputs import Outputs
+from gepipe.pipeline.crews import make_crews, worker_environment
+from gepipe.pipeline.plan import StartPlan, plan_slots, plan_start
+from gepipe.runtime.feed import Feed, ListedFeed
+from gepipe.runtime.supervisor import RunOptions, Supervisor
+from gepipe.spec.normal import difference, normal_form
+
+if TYPE_CHECKING:
+    from gepipe.io.sink import Sink
+    from gepipe.io.source import Source
+    from gepipe.runtime.events import Outcome
+    from gepipe.runtime.statistics import Statistics
+    from gepipe.spec.model import PipelineSpec
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """How a job ended.
+
+    Attributes:
+        statistics: Numbers of this run; None if there was nothing left to do.
+        total: Inputs of the whole job.
+        failed: Failures in the file, those of earlier runs included.
+        output: The results.
+        failures: The failures file.
+        notes: What the user should know, such as the engine in use.
+    """
+
+    statistics: Statistics | None
+    total: int
+    failed: int
+    output: Path
+    failures: Path
+    notes: tuple[str, ...]
+
+
+class Job:
+    """A pipeline, its inputs and its output files.
+
+    Attributes:
+        total: Inputs of the job, once they are listed.
+        first: Index of the first input that this run has to do.
+        notes: What the user should know so far, such as the engine in use.
+    """
+
+    def __init__(
+        self,
+        spec: PipelineSpec,
+        *,
+        inputs: Sequence[str] = (),
+        output: str | None = None,
+        resume: bool = False,
+        limit: int | None = None,
+    ) -> None:
+        """Describe a job; nothing is opened yet.
+
+        Args:
+            spec: The pipeline.
+            inputs: Paths that replace those of the YAML's source.
+            output: Path that replaces that of the YAML's sink.
+            resume: Whether to go on where the last run into the same output stopped.
+            limit: Do the first so many inputs only.
+
+        Raises:
+            ConfigError: Source or sink is missing.
+        """
+        self._spec = spec
+        self._source = _source(spec, inputs)
+        self._sink = _sink(spec, output)
+        self._resume = resume
+        self._limit = limit
+        self._supervisor: Supervisor | None = None
+        self._stopping = False
+        self.total: int | None = None
+        self.first = 0
+        self.notes: tuple[str, ...] = ()
+
+    def request_stop(self) -> None:
+        """Ask a running job to stop soon. Safe in a signal handler and in any thread."""
+        self._stopping = True
+        if self._supervisor is not None:
+            self._supervisor.request_stop()
+
+    def statistics(self) -> Statistics | None:
+        """Return a frozen snapshot of the run; None before it began. Safe in any thread."""
+        return self._supervisor.statistics() if self._supervisor is not None else None
+
+    def run(self) -> JobReport:
+        """Do the job, or what is left of it.
+
+        Raises:
+            ConfigError: The inputs or the output cannot be used, or resuming does not fit.
+            Interrupted: `request_stop` was called; the files hold an exact prefix.
+            GepipeError: See `gepipe.runtime.supervisor.Supervisor.run`.
+        """
+        start = plan_start(self._spec)
+        self.notes = start.notes
+        with Manifest.snapshot(self._source, limit=self._limit) as manifest:
+            self.total = len(manifest)
+            with Outputs.open(
+                self._sink,
+                manifest,
+                normal_form(self._spec),
+                resume=self._resume,
+                difference=difference,
+            ) as outputs:
+                self.notes += outputs.notes
+                self.first = outputs.first
+                statistics = None
+                if not outputs.done:
+                    statistics = self._run(start, manifest, outputs)
+                outputs.close("complete")
+                return JobReport(
+                    statistics,
+                    self.total,
+                    outputs.failed,
+                    outputs.path,
+                    outputs.failures_path,
+                    self.notes,
+                )
+
+    def _run(self, start: StartPlan, manifest: Manifest, outputs: Outputs) -> Statistics:
+        def open_feed(batch: int) -> tuple[Feed, int]:
+            assert supervisor.info is not None
+            self.notes += supervisor.info.notes
+            # From the start of its batch, so that each batch has the same items as in a run
+            # without interruption: the batch's size may show in a result's last digit.
+            first = outputs.first - outputs.first % batch
+            return ListedFeed(manifest.entries(first), len(manifest) - first), first
+
+        def emit(outcomes: Sequence[Outcome]) -> None:
+            if outcomes[0].index < outputs.next:
+                outcomes = [each for each in outcomes if each.index >= outputs.next]
+            outputs.write(outcomes)
+
+        limit = self._spec.max_failures
+        allowed = None if limit is None else limit.allowed(len(manifest))
+        if self._spec.on_error == "fail":
+            allowed = 0
+        with Supervisor(
+            make_crews(self._spec, start, self._source.reader, self._sink.encoder),
+            lambda info: plan_slots(self._spec, start, info),
+            RunOptions(max_failures=allowed, environ=worker_environment()),
+        ) as supervisor:
+            self._supervisor = supervisor
+            if self._stopping:
+                supervisor.request_stop()
+            return supervisor.run(open_feed, emit)
+
+
+def _source(spec: PipelineSpec, inputs: Sequence[str]) -> Source:
+    if not inputs:
+        if spec.source is None:
+            raise ConfigError(f"{spec.name}: there is no source; set `source:` or give --input")
+        return spec.source
+    if spec.source is None:
+        from gepipe.io.files import ImageFiles
+
+        return ImageFiles(tuple(inputs))
+    return _with_path(spec.source, "source", list(inputs))
+
+
+def _sink(spec: PipelineSpec, output: str | None) -> Sink:
+    if output is None:
+        if spec.sink is None:
+            raise ConfigError(f"{spec.name}: there is no sink; set `sink:` or give --output")
+        return spec.sink
+    from gepipe.spec.parts import sink_for
+
+    named = sink_for(output)
+    if spec.sink is not None and type(named) is type(spec.sink):
+        return _with_path(spec.sink, "sink", [output])  # keeps the YAML's other options
+    return named
+
+
+def _with_path(plugin: Any, what: str, paths: list[str]) -> Any:
+    """Return a source or a sink with other paths in the field that a bare value goes to."""
+    field = plugin.shorthand
+    if isinstance(getattr(plugin, field), tuple):
+        return replace(plugin, **{field: tuple(paths)})
+    if len(paths) > 1:
+        raise ConfigError(f"{what} {type(plugin).__name__} takes one path, got {len(paths)}")
+    return replace(plugin, **{field: paths[0]})

@@ -1,0 +1,205 @@
+"""The Python interface: a pipeline that yields results in order, or does a job into files."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from gepipe.errors import ClosedError, ConfigError
+from gepipe.io.failures import Failure
+from gepipe.io.memory import MemoryItems
+from gepipe.pipeline.handoff import Handoff
+from gepipe.pipeline.crews import make_crews, worker_environment
+from gepipe.pipeline.job import Job
+from gepipe.pipeline.plan import plan_slots, plan_start
+from gepipe.runtime.feed import Feed, ListedFeed, ThreadedFeed
+from gepipe.runtime.process import start_server
+from gepipe.runtime.supervisor import RunOptions, Supervisor
+from gepipe.spec.load import load
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from gepipe.io.source import Reader, Source
+    from gepipe.runtime.events import Outcome
+    from gepipe.runtime.statistics import Statistics
+    from gepipe.spec.model import PipelineSpec
+
+#: Portions of outcomes that may wait for a slow consumer before the run waits for it.
+_AHEAD: Final = 8
+
+
+class Result(NamedTuple):
+    """What the pipeline made of one input.
+
+    Attributes:
+        index: Position of the input, counted from 0.
+        source: The input's path, or `input[3]` for one that has none.
+        value: What the last post operator returned.
+    """
+
+    index: int  # type: ignore[assignment] # hides tuple.index, which nobody needs here
+    source: str
+    value: Any
+
+
+class Pipeline:
+    """A pipeline with its workers. Use it in a `with` block, or close it.
+
+        with gepipe.Pipeline.from_yaml("pipelines/classify.yaml") as pipeline:
+            for result in pipeline.run(["a.jpg", "b.jpg"]):
+                print(result.source, result.value)
+
+    The workers start with the first run and serve the later ones too.
+
+    Attributes:
+        spec: The pipeline as it was read from the YAML.
+        failures: Inputs of the last `run` that have no result, in order.
+    """
+
+    def __init__(self, spec: PipelineSpec) -> None:
+        self.spec = spec
+        self.failures: list[Failure] = []
+        self._supervisor: Supervisor | None = None
+        self._reader: Reader | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    @classmethod
+    def from_yaml(cls, path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Self:
+        """Read a pipeline file.
+
+        Args:
+            path: The YAML file.
+            overrides: Changes such as `preprocess.batch_size=16`.
+
+        Raises:
+            ConfigError: Lists every problem as `file:line: key: problem`.
+        """
+        return cls(load(path, overrides))
+
+    def run(self, inputs: Iterable[Any] | None = None) -> Iterator[Result]:
+        """Yield the results in the order of the inputs, while the pipeline goes on in background.
+
+        An input that fails has no result: it is added to `failures`.
+
+        Args:
+            inputs: Paths, bytes of files, arrays or dicts of arrays, drawn as there is room for
+                them; the YAML's source by default. May be a generator without an end.
+
+        Raises:
+            GepipeError: The pipeline cannot go on; the results so far have been yielded.
+        """
+        if self._closed:
+            raise ClosedError("this pipeline is closed")
+        if self._thread is not None:
+            raise ClosedError("this pipeline is running; finish or close the other run first")
+        source: Source
+        if inputs is not None:
+            source = MemoryItems(inputs)
+        elif self.spec.source is not None:
+            source = self.spec.source
+        else:
+            raise ConfigError(f"{self.spec.name}: there are no inputs; set `source:` or pass them")
+        self.failures = []
+        supervisor = self._supervisor_for(source.reader)
+        return self._results(supervisor, source, inputs)
+
+    def job(
+        self,
+        inputs: Sequence[str] = (),
+        output: str | None = None,
+        *,
+        resume: bool = False,
+        limit: int | None = None,
+    ) -> Job:
+        """Return a job of this pipeline over files into files; see `Job`."""
+        return Job(self.spec, inputs=inputs, output=output, resume=resume, limit=limit)
+
+    def statistics(self) -> Statistics | None:
+        """Return a frozen snapshot of the run; None before the first one."""
+        return self._supervisor.statistics() if self._supervisor is not None else None
+
+    def close(self) -> None:
+        """Stop the workers. Closing twice is harmless."""
+        self._closed = True
+        self._stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _supervisor_for(self, reader: Reader) -> Supervisor:
+        if self._supervisor is not None and reader != self._reader:
+            self._stop()
+        if self._supervisor is None:
+            start_server()
+            spec, start = self.spec, plan_start(self.spec)
+            wait = spec.max_wait
+            self._reader = reader
+            self._supervisor = Supervisor(
+                make_crews(spec, start, reader, pickle.dumps),
+                lambda info: plan_slots(spec, start, info),
+                RunOptions(
+                    max_failures=0 if spec.on_error == "fail" else None,
+                    environ=worker_environment(),
+                    **({} if wait is None else {"max_wait_s": wait}),
+                ),
+            )
+        return self._supervisor
+
+    def _results(
+        self, supervisor: Supervisor, source: Source, inputs: Iterable[Any] | None
+    ) -> Iterator[Result]:
+        handoff: Handoff[Sequence[Outcome]] = Handoff(_AHEAD)
+
+        def work() -> None:
+            with ExitStack() as stack:
+                try:
+                    supervisor.run(partial(_open_feed, source, inputs, stack), handoff.put)
+                    handoff.end()
+                except BaseException as error:  # noqa: BLE001 - raised in the consumer's thread
+                    handoff.end(error)
+
+        self._thread = threading.Thread(target=work, name="gepipe run", daemon=True)
+        self._thread.start()
+        try:
+            while (portion := handoff.get()) is not None:
+                for outcome in portion:
+                    if isinstance(outcome, Failure):
+                        self.failures.append(outcome)
+                    else:
+                        index, name, payload = outcome
+                        yield Result(index, name, pickle.loads(payload))
+        except BaseException:  # an error of the run, or a consumer that wants no more
+            self._supervisor = None
+            handoff.abandon()
+            supervisor.request_stop()
+            raise
+        finally:
+            self._thread.join()
+            self._thread = None
+            if self._supervisor is None:
+                supervisor.close()
+
+    def _stop(self) -> None:
+        if self._supervisor is not None:
+            self._supervisor.close()
+            self._supervisor = None
+
+
+def _open_feed(
+    source: Source, inputs: Iterable[Any] | None, stack: ExitStack, batch: int
+) -> tuple[Feed, int]:
+    if isinstance(inputs, Sequence):
+        return ListedFeed(source.entries(), len(inputs)), 0
+    feed = ThreadedFeed(source.entries(), ahead=2 * batch)
+    stack.callback(feed.close)
+    return feed, 0

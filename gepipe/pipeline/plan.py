@@ -1,0 +1,208 @@
+"""Settles what the YAML leaves open: engine, devices, workers, threads, batch, slots, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gepipe import machine, plugins
+from gepipe.engines.engine import EngineOptions
+from gepipe.errors import BackendError, ConfigError, TensorMismatchError
+from gepipe.ops.plan import plan_pre
+from gepipe.runtime.memory import SlotLayout
+from gepipe.runtime.supervisor import SlotPlan
+from gepipe.tensors import DYNAMIC, TensorSpec
+
+if TYPE_CHECKING:
+    from gepipe.runtime.worker import ModelInfo
+    from gepipe.spec.model import PipelineSpec
+
+#: Engines by the ending of the model file, for `backend: auto`.
+_ENGINE_OF: Final = {".onnx": "onnxruntime", ".om": "ge"}
+#: Rows of a batch where neither the YAML nor the model says. On a CPU more rows gain nothing.
+_BATCH: Final = 8
+#: Share of the available memory that slots may take.
+_MEMORY_SHARE: Final = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class StartPlan:
+    """What is known before the model is open.
+
+    Attributes:
+        engine: The engine's registered name.
+        model: The model file, if there is one.
+        engines: How each infer worker opens the model, one element a worker.
+        on_cpu: Whether the engine computes on the CPU.
+        pre_workers: Pre workers.
+        post_workers: Post workers.
+        cpus: Processors the plan counts on.
+        timeout_s: Limit of one execution, or None.
+        notes: What the user should know about the choices made.
+    """
+
+    engine: str
+    model: Path | None
+    engines: tuple[EngineOptions, ...]
+    on_cpu: bool
+    pre_workers: int
+    post_workers: int
+    cpus: int
+    timeout_s: float | None
+    notes: tuple[str, ...]
+
+
+def plan_start(spec: PipelineSpec, cpus: int | None = None) -> StartPlan:
+    """Choose engine, devices, workers and threads.
+
+    Args:
+        spec: The pipeline.
+        cpus: Processors to count on; by default what affinity and cgroup allow.
+
+    Raises:
+        ConfigError: There is no model, or no engine for it.
+        PluginError: The engine does not import.
+    """
+    cpus = cpus or machine.cpu_count()
+    infer = spec.infer
+    name = _engine_name(spec)
+    on_cpu = bool(getattr(plugins.load("engines", name), "on_cpu", False))
+    if infer.model is not None and not infer.model.is_file():
+        raise ConfigError(
+            f"{infer.name}: no such model file: {str(infer.model)!r}; set `model:` of that stage"
+        )
+    notes = [f"engine {name}" + (", chosen by the model's ending" * (infer.backend.name == "auto"))]
+    devices: Sequence[int] = (0,) if infer.devices == "auto" else infer.devices
+    timeout_s = infer.timeout
+    if on_cpu:
+        ignored = []
+        if infer.devices != "auto":
+            ignored.append("devices")
+            devices = (0,)
+        if timeout_s is not None and infer.backend.name == "auto":
+            ignored.append("timeout")
+            timeout_s = None
+        if ignored:
+            verb = "is" if len(ignored) == 1 else "are"
+            notes.append(f"{' and '.join(ignored)} {verb} for accelerators: ignored on the CPU")
+    instances = 1 if infer.instances == "auto" else infer.instances
+    threads = 1
+    if on_cpu:
+        threads = max(1, cpus // instances)
+    pre = spec.pre.threads
+    if pre == "auto":
+        pre = _pre_workers(cpus, len(devices) * instances, on_cpu=on_cpu)
+    post = spec.post.stream_count
+    if post == "auto":
+        post = 1 if cpus < 8 else 2
+    options = tuple(
+        EngineOptions(
+            device=device,
+            threads=threads,
+            batch_size=0 if spec.pre.batch_size == "auto" else spec.pre.batch_size,
+            precision=infer.precision,
+            gears=tuple(infer.gears),
+            extra=dict(infer.backend.options),
+        )
+        for device in devices
+        for _ in range(instances)
+    )
+    return StartPlan(
+        name, infer.model, options, on_cpu, pre, post, cpus, timeout_s, tuple(notes)
+    )
+
+
+def _engine_name(spec: PipelineSpec) -> str:
+    infer = spec.infer
+    known = plugins.names("engines")
+    name = infer.backend.name
+    if name == "auto":
+        if infer.model is None:
+            raise ConfigError(f"{infer.name}: there is no model; set `model:` of that stage")
+        suffix = infer.model.suffix.lower()
+        if suffix not in _ENGINE_OF:
+            raise ConfigError(
+                f"{infer.name}: no engine is known for {str(infer.model)!r}; expected a file "
+                f"ending in {' or '.join(_ENGINE_OF)}, or `backend:` with one of {', '.join(known)}"
+            )
+        name = _ENGINE_OF[suffix]
+    if name not in known:
+        raise ConfigError(
+            f"{infer.name}: engine {name!r} is not installed; installed: {', '.join(known)}"
+        )
+    return name
+
+
+def _pre_workers(cpus: int, infer_workers: int, *, on_cpu: bool) -> int:
+    """Choose the number of pre workers, each of which can keep one processor busy.
+
+    They run at low priority, so a worker too many costs little: infer and post come first.
+    """
+    if on_cpu:
+        return max(1, cpus // 4)
+    return min(cpus, max(2, cpus - infer_workers - 1))
+
+
+def plan_slots(spec: PipelineSpec, start: StartPlan, info: ModelInfo) -> SlotPlan:
+    """Lay out the slots for an open model.
+
+    Args:
+        spec: The pipeline.
+        start: The plan so far.
+        info: What the model says of itself.
+
+    Raises:
+        TensorMismatchError: An extent of a tensor cannot be known.
+        BackendError: The slots do not fit into memory.
+    """
+    batch = spec.pre.batch_size
+    if batch == "auto":
+        batch = _best_batch(info.gears)
+    inputs = _known_inputs(spec, info)
+    for row in info.outputs:
+        if not row.is_static:
+            raise TensorMismatchError(
+                f"{spec.infer.name}: output {row} has extents that depend on the input; expected "
+                "known ones"
+            )
+    plan = SlotPlan(
+        SlotLayout.of(inputs, batch), SlotLayout.of(info.outputs, batch), spec.depth
+    )
+    available = machine.available_memory()
+    if plan.nbytes > _MEMORY_SHARE * available:
+        raise BackendError(
+            f"slots need {plan.nbytes / 2**30:.2f} GiB ({spec.depth} a link, {batch} rows each), "
+            f"but only {available / 2**30:.2f} GiB of memory are available; "
+            "use a smaller batch_size or depth"
+        )
+    return plan
+
+
+def _best_batch(gears: Sequence[int]) -> int:
+    if not gears:
+        return _BATCH
+    largest = max(gears)
+    return largest * -(-_BATCH // largest) if len(gears) == 1 else largest
+
+
+def _known_inputs(spec: PipelineSpec, info: ModelInfo) -> tuple[TensorSpec, ...]:
+    """Return the model's inputs, with open extents filled in from what pre makes."""
+    made = plan_pre(spec.pre.ops).output_specs()
+    rows = []
+    for row in info.inputs:
+        if not row.is_static and made is not None and row.accepts(made):
+            shape = tuple(
+                theirs if ours == DYNAMIC else ours
+                for ours, theirs in zip(row.shape, made.shape, strict=True)
+            )
+            row = TensorSpec(row.name, row.dtype, shape)  # noqa: PLW2901 - the completed row
+        if not row.is_static:
+            raise TensorMismatchError(
+                f"{spec.infer.name}: input {row} has open extents, and stage {spec.pre.name!r} "
+                f"makes {made or 'something that is only known when it runs'}; give its operators "
+                "a fixed size, as with `resize: {size: [height, width]}`"
+            )
+        rows.append(row)
+    return tuple(rows)
