@@ -16,13 +16,30 @@ def read_jpeg(data: bytes) -> Header:
     """Walk the segments up to the first scan.
 
     Raises:
-        IndexError, struct.error: The data ends before the first scan.
+        IndexError, struct.error: The data ends before the size is known.
     """
     header = Header("JPEG")
+    try:
+        scan = _walk(data, header)
+    except (IndexError, struct.error):
+        if not header.height:
+            raise
+        return header  # cut, but the size is known: a limit on it can still be checked
+    header.simple = header.bits == 8 and header.channels in (1, 3)
+    # Inside a scan 0xFF is always escaped, so an end marker behind it is the real one. From the
+    # end it is found at once; a second image may follow it, as in phone photos.
+    header.complete = data.rfind(_EOI, scan) >= 0
+    return header
+
+
+def _walk(data: bytes, header: Header) -> int:
+    """Fill in the header and return where the first scan begins."""
     at = 2
     while True:
         if data[at] != 0xFF:  # stray bytes between segments: go on at the next marker
-            at = data.index(b"\xff", at) if b"\xff" in data[at:] else len(data)
+            at = data.find(b"\xff", at)
+            if at < 0:
+                raise IndexError
             continue
         marker = data[at + 1]
         if marker == 0xFF:  # fill byte
@@ -32,7 +49,7 @@ def read_jpeg(data: bytes) -> Header:
             at += 2
             continue
         if marker == _SOS:
-            break
+            return at
         length = data[at + 2] << 8 | data[at + 3]
         if 0xC0 <= marker <= 0xCF and marker not in _NOT_FRAMES:
             header.bits, header.height, header.width, header.channels = struct.unpack_from(
@@ -43,8 +60,3 @@ def read_jpeg(data: bytes) -> Header:
         elif marker == _APP14 and data[at + 4 : at + 9] == b"Adobe":
             header.adobe = True
         at += 2 + length
-    header.simple = header.bits == 8 and header.channels in (1, 3)
-    # Inside a scan 0xFF is always escaped, so an end marker behind it is the real one. From the
-    # end it is found at once; a second image may follow it, as in phone photos.
-    header.complete = data.rfind(_EOI, at) >= 0
-    return header

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import struct
 from collections.abc import Callable
 
@@ -90,6 +91,16 @@ def _describe(data: bytes) -> str:
         return "not an image but a video"
     if not data.strip(b"\0"):
         return "not an image: the file holds zeros only"
-    if all(byte in b"\t\n\r\f" or byte >= 32 for byte in data[:64]):
-        return f"not an image but text, starting with {data[:24].decode('utf-8', 'replace')!r}"
+    if (text := _text(data[:64])) is not None:
+        return f"not an image but text, starting with {text[:24]!r}"
     return f"not an image: unknown format, starting with the bytes {data[:8].hex(' ')}"
+
+
+def _text(start: bytes) -> str | None:
+    """Return the beginning of a file as text, None if it is none."""
+    if any(byte < 32 and byte not in b"\t\n\r\f" for byte in start):
+        return None
+    try:
+        return codecs.getincrementaldecoder("utf-8")().decode(start)  # may end inside a character
+    except UnicodeDecodeError:
+        return None
