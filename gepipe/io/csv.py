@@ -193,7 +193,9 @@ def _joined(left: bytes, middle: bytes, right: bytes, gap: bytes | None = None) 
 
 def _rearranged(columns: bytes, header: bytes, row: bytes) -> tuple[bytes, bytes]:
     """Put a row of other columns under `columns`; return it and what has no column there."""
-    found: Mapping[str, str] = dict(zip(_cells(header), _cells(row), strict=False))
+    found: Mapping[str, str] = dict(
+        zip(_cells(header) if header else (), _cells(row), strict=False)
+    )
     names = _cells(columns) if columns else []
     rest = {name: text for name, text in found.items() if name not in set(names)}
     more = json.dumps(rest, ensure_ascii=False) if rest else ""

@@ -41,6 +41,7 @@ class Manifest:
         if not source.finite:
             raise ConfigError("this source has no known end, so its inputs cannot be listed")
         self._count = 0
+        self._named = _files(getattr(source, "path", ()), *getattr(source, "paths", ()))
         self._offsets = array("Q")
         hashes = bytearray()
         self._file = tempfile.TemporaryFile(prefix="gepipe-")  # noqa: SIM115 - closed by close()
@@ -100,6 +101,10 @@ class Manifest:
             raise IndexError(f"entry {index} of {self._count}")
         return next(self.entries(index, index + 1))
 
+    def is_read_from(self, path: str | os.PathLike[str]) -> bool:
+        """Whether the source was told to read the file at `path`, under whatever name."""
+        return bool(self._named & _files(path))
+
     def _block(self, number: int) -> bytes:
         start = self._offsets[number]
         following = number + 1
@@ -144,3 +149,13 @@ def _unpacked(block: bytes) -> Iterator[Entry]:
             payload = block[position : position + payload_bytes]
             position += payload_bytes
         yield Entry(os.fsdecode(text), payload)
+
+
+def _files(*paths: object) -> set[tuple[int, int]]:
+    """Return device and inode of those paths that are files."""
+    found = set()
+    for path in paths:
+        if isinstance(path, str | os.PathLike) and os.path.isfile(path):  # noqa: PTH113
+            status = os.stat(path)  # noqa: PTH116
+            found.add((status.st_dev, status.st_ino))
+    return found

@@ -81,6 +81,10 @@ class Outputs:
             ConfigError: The files cannot be written or belong to a run that is going on; or, to
                 resume, the pipeline or the inputs are not those of the earlier run.
         """
+        if manifest is not None and manifest.is_read_from(sink.path):
+            raise ConfigError(
+                f"{sink.path!r} is what the inputs are read from; write to another file"
+            )
         inputs = None if manifest is None else Inputs.of(manifest)
         job = Job(gepipe_version(), Path(sink.path).name, "running", inputs, pipeline_form)
         self = cls(sink, job)
