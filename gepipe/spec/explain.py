@@ -116,6 +116,8 @@ _LIMITS: Final[dict[str, Callable[[dict[str, Any]], str]]] = {
 def _issue(error: ErrorDetails, ctx: dict[str, Any], known: list[str]) -> Issue:  # noqa: PLR0911
     kind, loc, value = error["type"], error["loc"], error["input"]
     if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):
+        if isinstance(loc[-1], int):  # of a list of fixed length
+            return Issue(loc[:-1], f"expected more values, got {len(value)}")
         return Issue(loc, "missing key", missing=True)
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         return Issue(loc, unknown_key(str(loc[-1]), known if len(loc) == 1 else ()))

@@ -65,7 +65,10 @@ def loads(text: str, origin: str = "pipeline.yaml", overrides: Sequence[str] = (
 def _loads(text: str, origin: str, overrides: Sequence[str], base: Path | None) -> PipelineSpec:
     problems: list[Problem] = []
     root = _pipeline(parse(text, origin, problems), origin, problems)
-    settings.apply(root, overrides, problems)
+    if overrides:
+        root.plain(origin)  # refuses a tree that is too large to copy
+        root.unshare()
+        settings.apply(root, overrides, problems)
     spec = None
     try:
         spec = PipelineSpec.model_validate(root.plain(origin), context={"base": base})
@@ -113,7 +116,7 @@ def _locate(root: Node, issue: Issue) -> tuple[Issue, Place, str]:
             node = node.value[part]
             place = node.place
             key = _name_of(node, key, part)
-        elif node.value == part:  # a bare operator
+        elif node.value == part and key.endswith("]"):  # an operator without parameters
             key = f"{key}.{part}"
         else:
             continue

@@ -60,7 +60,7 @@ def build(kind: plugins.Kind, name: str, value: Any, base: Path | None, *, role:
         found = issues_of(error.errors(include_url=False), parameters(cls))
         raise nested(dataclasses.replace(i, loc=(name, *i.loc)) for i in found) from None
     except (PydanticUserError, NameError, TypeError) as error:
-        text = f"{name!r} does not declare its parameters as a dataclass can: {error}"
+        text = f"{name!r} does not declare its parameters as a dataclass can: {str(error).splitlines()[0]}"
         raise problem(text, name) from error
     if kind == "sinks" or base is None:  # outputs are relative to the current directory
         return part

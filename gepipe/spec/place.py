@@ -57,6 +57,16 @@ class Node:
         """
         return _plain(self, [MAX_VALUES], origin)
 
+    def unshare(self) -> None:
+        """Give every alias a copy of its own below this node, so that each can be changed alone.
+
+        The tree must be known to be no larger than `MAX_VALUES`.
+        """
+        if isinstance(self.value, dict):
+            self.value = {key: _copy(child) for key, child in self.value.items()}
+        elif isinstance(self.value, list):
+            self.value = [_copy(child) for child in self.value]
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -78,6 +88,12 @@ def refuse(problems: list[Problem], origin: str) -> NoReturn:
     """Raise one error that lists every problem, the file's first, in the order of its lines."""
     ordered = sorted(problems, key=lambda p: (bool(p.place.override), p.place.line))
     raise ConfigError("\n".join(dict.fromkeys(p.line_of(origin) for p in ordered)))
+
+
+def _copy(node: Node) -> Node:
+    copied = Node(node.value, node.place, dict(node.keys))
+    copied.unshare()
+    return copied
 
 
 def _plain(node: Node, budget: list[int], origin: str) -> Any:

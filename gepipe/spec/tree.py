@@ -92,7 +92,7 @@ class _Builder:
         event = next(self._events)
         if isinstance(event, yaml.StreamEndEvent):
             raise _Fatal(
-                self._where(event), "the file is empty; expected a mapping with the key stages"
+                self._place or Place(), "the file is empty; expected a mapping with the key stages"
             )
         root = self._node(next(self._events), 0)
         next(self._events)
@@ -194,4 +194,5 @@ def resolve(text: str) -> Scalar:
         return _WORDS[text]
     if _INT.fullmatch(text):
         return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
-    return float(text) if _FLOAT.fullmatch(text) else text
+    number = float(text) if _FLOAT.fullmatch(text) else math.inf
+    return number if math.isfinite(number) else text
