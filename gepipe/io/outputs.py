@@ -1,11 +1,7 @@
 """The files of a job, driven as one: results, failures and the job file.
 
-Results and failures are both in input order, and each input ends up in exactly one of the two.
-Whatever moment a run dies at, each file is a prefix of what it would have become, give or take a
-torn last record. So the point to go on from is the first input that is in neither; both files are
-cut back to it, and nothing else needs to be remembered.
-
-A batch's failures are written before its results: whoever reads the results while a run goes on
+Results and failures are both in input order, and each input ends up in exactly one of the two. A
+batch's failures are written before its results: whoever reads the results while a run goes on
 finds the reason for each gap in the failures.
 """
 
@@ -19,16 +15,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from gepipe.errors import ClosedError, ConfigError, InternalError
 from gepipe.io.failures import FailuresFile, beside, failures_path
 from gepipe.io.job import Inputs, Job, changed, gepipe_version
+from gepipe.io.resume import require_same_inputs, require_same_pipeline, stopped_at
 from gepipe.io.sink import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from typing_extensions import Self
 
     from gepipe.io.failures import Failure
     from gepipe.io.manifest import Manifest
-    from gepipe.io.sink import Mark, Sink, SinkFile
+    from gepipe.io.sink import Sink, SinkFile
 
 
 class Outputs:
@@ -91,7 +88,7 @@ class Outputs:
         self.first = self.next = first
         earlier = Job.load(self.job_path) if resume else None
         if earlier is not None:
-            self._require_same_pipeline(earlier, difference)
+            require_same_pipeline(earlier, job, difference)
             if inputs and self._is_complete(earlier):
                 self.done = True
                 self.first = self.next = inputs.count
@@ -108,10 +105,7 @@ class Outputs:
             self._failures = failures = FailuresFile(self.failures_path)
             stack.callback(failures.close)
             if earlier is not None:
-                self._require_same_inputs(earlier, manifest, results, failures)
-                self._go_on(first, results, failures)
-                if earlier.gepipe != job.gepipe:
-                    self.notes += (f"the results so far are of gepipe {earlier.gepipe}",)
+                self._go_on(earlier, manifest, first)
             else:
                 # In this order, or a crash in between could pair the old job with new results.
                 self.job_path.unlink(missing_ok=True)
@@ -175,90 +169,16 @@ class Outputs:
             and self.failures_path.exists()
         )
 
-    def _require_same_pipeline(
-        self, earlier: Job, difference: Callable[[Any, Any], list[str]]
-    ) -> None:
-        if earlier.output != self._job.output:
-            raise ConfigError(
-                f"cannot resume: {str(self.job_path)!r} belongs to {earlier.output!r}, not to "
-                f"{self._job.output!r}"
-            )
-        now = self._job.stored_pipeline()
-        if earlier.pipeline != now and (lines := difference(earlier.pipeline, now)):
-            raise ConfigError(
-                f"cannot resume into {str(self.path)!r}: the pipeline has changed since:\n"
-                + "\n".join(f"  {line}" for line in lines)
-                + "\nundo the change, or run without --resume to start anew"
-            )
-
-    def _require_same_inputs(
-        self,
-        earlier: Job,
-        manifest: Manifest | None,
-        results: SinkFile,
-        failures: FailuresFile,
-    ) -> None:
-        was, now = earlier.inputs, self._job.inputs
-        if was is None or now is None or manifest is None:
-            raise ConfigError(
-                "cannot resume: the inputs have no known end, so they cannot be compared; run "
-                "without --resume"
-            )
-        if was.digest == now.digest and was.count == now.count:
-            return
-        what = _first_other(manifest, results, failures, self.first)
-        if what is None and was.count != now.count:
-            what = f"{was.count:,} inputs then, {now.count:,} now"
-        if what is None and (span := was.first_change(now)):
-            what = f"something differs in the inputs {span[0]:,} to {span[1] - 1:,}"
-        raise ConfigError(
-            f"cannot resume into {str(self.path)!r}: the inputs have changed since: {what}; "
-            "restore them, or run without --resume to start anew"
-        )
-
-    def _go_on(self, first: int, results: SinkFile, failures: FailuresFile) -> None:
-        expected, result_end, failure_end = first, 0, 0
-        for mark, is_result in _merged(results.scan(), failures.scan()):
-            if mark.index != expected:
-                break
-            expected += 1
-            if is_result:
-                result_end = mark.end
-            else:
-                failure_end = mark.end
-                self.failed += 1
-        results.cut(result_end)
-        failures.cut(failure_end)
-        self.first = self.next = expected
-        self.notes += (f"going on at input {expected:,} of {self._job.count_text()}",)
-
-
-def _merged(results: Iterator[Mark], failures: Iterator[Mark]) -> Iterator[tuple[Mark, bool]]:
-    """Yield the marks of both files by index, each with whether it is a result."""
-    result, failure = next(results, None), next(failures, None)
-    while result or failure:
-        if failure is None or (result is not None and result.index <= failure.index):
-            assert result is not None
-            yield result, True
-            result = next(results, None)
-        else:
-            yield failure, False
-            failure = next(failures, None)
-
-
-def _first_other(
-    manifest: Manifest, results: SinkFile, failures: FailuresFile, first: int
-) -> str | None:
-    """Name the first input already done whose source is not what the manifest says."""
-    entries = manifest.entries(first)
-    expected = first
-    for mark, is_result in _merged(results.scan(), failures.scan()):
-        entry = next(entries, None)
-        if mark.index != expected or entry is None:
-            return None
-        file = results if is_result else failures
-        was, now = file.source_of(mark), entry.source
-        if was != (results.spelled(now) if is_result else now):
-            return f"input {mark.index:,} was {was!r}, now {now!r}"
-        expected += 1
-    return None
+    def _go_on(self, earlier: Job, manifest: Manifest | None, first: int) -> None:
+        results, failures = self._results, self._failures
+        assert results is not None
+        assert failures is not None
+        require_same_inputs(earlier, self._job, manifest, (results, failures), first)
+        point = stopped_at(results.scan(), failures.scan(), first)
+        results.cut(point.results_end)
+        failures.cut(point.failures_end)
+        self.failed = point.failed
+        self.first = self.next = point.index
+        self.notes = (f"going on at input {point.index:,} of {self._job.count_text()}",)
+        if earlier.gepipe != self._job.gepipe:
+            self.notes += (f"the results so far are of gepipe {earlier.gepipe}",)
