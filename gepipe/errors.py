@@ -4,7 +4,7 @@
     ├─ ConfigError             exit 2   the request is wrong: YAML, paths, options
     ├─ PluginError             exit 2   unknown, duplicate or broken plugin (also LookupError)
     ├─ StageError              exit 3   an item failed and the policy says to stop
-    │  └─ ItemError                     one item cannot be processed; raised by operators, becomes data
+    │  └─ ItemError                     one item cannot be processed; becomes data
     ├─ WorkerError             exit 4   a stage keeps losing its workers
     │  └─ WorkerStartError              a worker could not start; never retried
     ├─ BackendError            exit 5   the device or the engine

@@ -1,0 +1,1 @@
+"""Inference engines: models opened on a device and fed whole batches."""

@@ -16,7 +16,7 @@ class Portion(NamedTuple):
     """
 
     first: int
-    count: int
+    count: int  # type: ignore[assignment] # hides tuple.count, which nobody needs here
     gear: int
 
 

@@ -44,10 +44,9 @@ class OnnxEngine:
         self.inputs = tuple(_spec(arg, model) for arg in self._session.get_inputs())
         self.outputs = tuple(_spec(arg, model) for arg in self._session.get_outputs())
         self.gears = _gears(self.inputs, model)
-        self.notes = (
-            f"ONNX Runtime {onnxruntime.__version__} on the CPU, "
-            f"{options.threads} thread{'s' * (options.threads != 1)}",
-        )
+        plural = "s" * (options.threads != 1)
+        version = onnxruntime.__version__
+        self.notes = (f"ONNX Runtime {version} on the CPU, {options.threads} thread{plural}",)
         self._padded: dict[int, tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]] = {}
         self._probe_outputs(model)
 

@@ -1,0 +1,1 @@
+"""A pipeline of the YAML, run: plans, jobs and the Python interface."""

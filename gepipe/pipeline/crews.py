@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gepipe.errors import ConfigError
 from gepipe.ops.plan import plan_post, plan_pre
 from gepipe.pipeline.bodies import InferBody, PostBody, PreBody
-from gepipe.runtime.supervisor import Crew
+from gepipe.runtime.options import Crew
 
 if TYPE_CHECKING:
     from gepipe.io.source import Reader

@@ -29,9 +29,7 @@ class Handoff(Generic[T]):
             Interrupted: The consumer has let go.
         """
         with self._condition:
-            self._condition.wait_for(
-                lambda: self._abandoned or len(self._portions) < self._limit
-            )
+            self._condition.wait_for(lambda: self._abandoned or len(self._portions) < self._limit)
             if self._abandoned:
                 raise Interrupted("the results are no longer wanted")
             self._portions.append(portion)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic_core import PydanticCustomError
 
 from gepipe.errors import ConfigError
 from gepipe.io.manifest import Manifest
@@ -13,8 +15,10 @@ from gepipe.io.outputs import Outputs
 from gepipe.pipeline.crews import make_crews, worker_environment
 from gepipe.pipeline.plan import StartPlan, plan_slots, plan_start
 from gepipe.runtime.feed import Feed, ListedFeed
-from gepipe.runtime.supervisor import RunOptions, Supervisor
+from gepipe.runtime.options import RunOptions
+from gepipe.runtime.supervisor import Supervisor
 from gepipe.spec.normal import difference, normal_form
+from gepipe.spec.parts import shorthand_of, sink_of, source_of
 
 if TYPE_CHECKING:
     from gepipe.io.sink import Sink
@@ -150,7 +154,7 @@ class Job:
             allowed = 0
         with Supervisor(
             make_crews(self._spec, start, self._source.reader, self._sink.encoder),
-            lambda info: plan_slots(self._spec, start, info),
+            lambda info: plan_slots(self._spec, info),
             RunOptions(max_failures=allowed, environ=worker_environment()),
         ) as supervisor:
             self._supervisor = supervisor
@@ -163,32 +167,38 @@ def _source(spec: PipelineSpec, inputs: Sequence[str]) -> Source:
     if not inputs:
         if spec.source is None:
             raise ConfigError(f"{spec.name}: there is no source; set `source:` or give --input")
-        return spec.source
+        return cast("Source", spec.source)
     if spec.source is None:
-        from gepipe.io.files import ImageFiles
-
-        return ImageFiles(tuple(inputs))
-    return _with_path(spec.source, "source", list(inputs))
+        return cast("Source", _told("--input", source_of, list(inputs)))
+    return cast("Source", _with_path(spec.source, "--input", list(inputs)))
 
 
 def _sink(spec: PipelineSpec, output: str | None) -> Sink:
     if output is None:
         if spec.sink is None:
             raise ConfigError(f"{spec.name}: there is no sink; set `sink:` or give --output")
-        return spec.sink
-    from gepipe.spec.parts import sink_for
-
-    named = sink_for(output)
-    if spec.sink is not None and type(named) is type(spec.sink):
-        return _with_path(spec.sink, "sink", [output])  # keeps the YAML's other options
-    return named
+        return cast("Sink", spec.sink)
+    named = _told("--output", sink_of, output)
+    if type(named) is type(spec.sink):
+        named = _with_path(spec.sink, "--output", [output])  # keeps the YAML's other options
+    return cast("Sink", named)
 
 
-def _with_path(plugin: Any, what: str, paths: list[str]) -> Any:
+def _told(option: str, make: Callable[[Any], Any], value: Any) -> Any:
+    """Make a source or a sink of an option's value, with the option's name before a problem."""
+    try:
+        return make(value)
+    except PydanticCustomError as error:
+        raise ConfigError(f"{option}: {error.message()}") from None
+
+
+def _with_path(plugin: Any, option: str, paths: list[str]) -> Any:
     """Return a source or a sink with other paths in the field that a bare value goes to."""
-    field = plugin.shorthand
+    field = shorthand_of(type(plugin))
+    if field is None:
+        raise ConfigError(f"{option}: a {type(plugin).__name__} takes no path")
     if isinstance(getattr(plugin, field), tuple):
         return replace(plugin, **{field: tuple(paths)})
     if len(paths) > 1:
-        raise ConfigError(f"{what} {type(plugin).__name__} takes one path, got {len(paths)}")
+        raise ConfigError(f"{option}: a {type(plugin).__name__} takes one path, got {len(paths)}")
     return replace(plugin, **{field: paths[0]})

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from gepipe.errors import ClosedError, ConfigError
 from gepipe.io.failures import Failure
 from gepipe.io.memory import MemoryItems
-from gepipe.pipeline.handoff import Handoff
 from gepipe.pipeline.crews import make_crews, worker_environment
+from gepipe.pipeline.handoff import Handoff
 from gepipe.pipeline.job import Job
 from gepipe.pipeline.plan import plan_slots, plan_start
 from gepipe.runtime.feed import Feed, ListedFeed, ThreadedFeed
+from gepipe.runtime.options import RunOptions
 from gepipe.runtime.process import start_server
-from gepipe.runtime.supervisor import RunOptions, Supervisor
+from gepipe.runtime.supervisor import Supervisor
 from gepipe.spec.load import load
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class Pipeline:
             self._reader = reader
             self._supervisor = Supervisor(
                 make_crews(spec, start, reader, pickle.dumps),
-                lambda info: plan_slots(spec, start, info),
+                lambda info: plan_slots(spec, info),
                 RunOptions(
                     max_failures=0 if spec.on_error == "fail" else None,
                     environ=worker_environment(),

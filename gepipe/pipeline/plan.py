@@ -12,7 +12,7 @@ from gepipe.engines.engine import EngineOptions
 from gepipe.errors import BackendError, ConfigError, TensorMismatchError
 from gepipe.ops.plan import plan_pre
 from gepipe.runtime.memory import SlotLayout
-from gepipe.runtime.supervisor import SlotPlan
+from gepipe.runtime.options import SlotPlan
 from gepipe.tensors import DYNAMIC, TensorSpec
 
 if TYPE_CHECKING:
@@ -109,9 +109,7 @@ def plan_start(spec: PipelineSpec, cpus: int | None = None) -> StartPlan:
         for device in devices
         for _ in range(instances)
     )
-    return StartPlan(
-        name, infer.model, options, on_cpu, pre, post, cpus, timeout_s, tuple(notes)
-    )
+    return StartPlan(name, infer.model, options, on_cpu, pre, post, cpus, timeout_s, tuple(notes))
 
 
 def _engine_name(spec: PipelineSpec) -> str:
@@ -145,12 +143,11 @@ def _pre_workers(cpus: int, infer_workers: int, *, on_cpu: bool) -> int:
     return min(cpus, max(2, cpus - infer_workers - 1))
 
 
-def plan_slots(spec: PipelineSpec, start: StartPlan, info: ModelInfo) -> SlotPlan:
+def plan_slots(spec: PipelineSpec, info: ModelInfo) -> SlotPlan:
     """Lay out the slots for an open model.
 
     Args:
         spec: The pipeline.
-        start: The plan so far.
         info: What the model says of itself.
 
     Raises:
@@ -167,9 +164,7 @@ def plan_slots(spec: PipelineSpec, start: StartPlan, info: ModelInfo) -> SlotPla
                 f"{spec.infer.name}: output {row} has extents that depend on the input; expected "
                 "known ones"
             )
-    plan = SlotPlan(
-        SlotLayout.of(inputs, batch), SlotLayout.of(info.outputs, batch), spec.depth
-    )
+    plan = SlotPlan(SlotLayout.of(inputs, batch), SlotLayout.of(info.outputs, batch), spec.depth)
     available = machine.available_memory()
     if plan.nbytes > _MEMORY_SHARE * available:
         raise BackendError(

@@ -1,0 +1,1 @@
+"""Processes and shared memory: knows no YAML and no engine."""

@@ -1,7 +1,7 @@
 """What each worker is doing right now, for the supervisor to look at when it dies or hangs.
 
-One cache line a worker in shared memory: the sequence number of the item in work (-1: none) and when
-it was begun. Each line has one writer, and nobody waits for anybody.
+One cache line a worker in shared memory: the sequence number of the item in work (-1: none) and
+when it was begun. Each line has one writer, and nobody waits for anybody.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class WorkerId(NamedTuple):
     """A worker's place: its role and its index in the role. A replacement takes the same place."""
 
     role: Role
-    index: int
+    index: int  # type: ignore[assignment] # hides tuple.index, which nobody needs here
 
     def __str__(self) -> str:
         return f"{self.role} worker {self.index}"
@@ -105,9 +105,7 @@ class WorkerExited:
     hung: bool = False
 
 
-Event: TypeAlias = (
-    Admitted | FeedReady | WaitExpired | WorkerReady | Replied | WorkerExited
-)
+Event: TypeAlias = Admitted | FeedReady | WaitExpired | WorkerReady | Replied | WorkerExited
 
 # --- commands -------------------------------------------------------------------------------------
 

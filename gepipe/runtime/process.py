@@ -27,16 +27,16 @@ from gepipe.runtime.channel import Channel
 from gepipe.runtime.events import WorkerId
 
 #: One thread a process: the thread plan gives cores to processes, not to libraries' pools.
-_ONE_THREAD: Final = {
-    name: "1"
-    for name in (
+_ONE_THREAD: Final = dict.fromkeys(
+    (
         "OMP_NUM_THREADS",
         "OPENBLAS_NUM_THREADS",
         "MKL_NUM_THREADS",
         "BLIS_NUM_THREADS",
         "NUMEXPR_NUM_THREADS",
-    )
-}
+    ),
+    "1",
+)
 _PRELOAD: Final = ["numpy", "cv2", "dill", "gepipe.runtime.worker"]
 _context = multiprocess.get_context("forkserver")
 

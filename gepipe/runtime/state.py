@@ -1,6 +1,7 @@
 """Decides what happens next in a run. Performs no I/O and reads no clock.
 
-    source ─Pull─▶ fill ─Write─▶ pre ─▶ input slot ─Run─▶ infer ─▶ output slot ─Read─▶ post ─▶ order ─Emit─▶
+    source ─Pull─▶ batch ─Write─▶ pre ─▶ input slot ─Run─▶ infer ─▶ output slot ─Read─▶ post
+                                                                     sink ◀─Emit─ order ◀──┘
 
 Events go in, commands come out. Each item ends exactly once, as a record or as a failure, and
 outcomes leave in input order. An item's batch and row follow from its place in the input alone, so
@@ -182,9 +183,7 @@ class RunState:
 
     # --- pre --------------------------------------------------------------------------------------
 
-    def _deal_rows(
-        self, role: Role, queue: deque[tuple[Batch, Item]], out: list[Command]
-    ) -> None:
+    def _deal_rows(self, role: Role, queue: deque[tuple[Batch, Item]], out: list[Command]) -> None:
         while queue and (worker := self._vacancy(role)) is not None:
             count = rows_per_ticket(
                 len(queue), self.counts[role].ns_per_item, sum(p.up for p in self._places[role])
@@ -198,9 +197,7 @@ class RunState:
             rows, seqs = [i.row for i in items], [i.seq for i in items]
             if role == "pre":
                 payloads = [i.payload for i in items]
-                out.append(
-                    Write(worker, self._tickets, batch.input_slot, rows, seqs, payloads)
-                )
+                out.append(Write(worker, self._tickets, batch.input_slot, rows, seqs, payloads))
             else:
                 metas = [i.meta for i in items]
                 out.append(Read(worker, self._tickets, batch.output_slot, rows, seqs, metas))
@@ -396,12 +393,8 @@ class RunState:
             if limit is not None and self.failed > limit:
                 out.append(Emit(ready[: position + 1]))
                 allowed = "on_error is 'fail'" if limit == 0 else f"max_failures allows {limit}"
-                self._abort(
-                    StageError(
-                        f"{outcome.source}: {outcome.stage}: {outcome.error}; stopped, since {allowed}"
-                    ),
-                    out,
-                )
+                text = f"{outcome.source}: {outcome.stage}: {outcome.error}"
+                self._abort(StageError(f"{text}; stopped, since {allowed}"), out)
                 return
         out.append(Emit(ready))
 

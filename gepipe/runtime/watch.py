@@ -62,9 +62,7 @@ class Watch:
         deadline = self._deadline[worker] = self._since[worker] + limit_s
         self.next_look = min(self.next_look, deadline)
 
-    def late(
-        self, now: float, begun: Callable[[WorkerId], tuple[int, int]]
-    ) -> Iterator[WorkerId]:
+    def late(self, now: float, begun: Callable[[WorkerId], tuple[int, int]]) -> Iterator[WorkerId]:
         """Yield the workers past their limit; each is yielded once.
 
         Args:

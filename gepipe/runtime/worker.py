@@ -16,6 +16,7 @@ import traceback
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -256,5 +257,5 @@ def _text(error: BaseException) -> str:
         return str(error)[:_TEXT_MAX]
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     frames: Sequence[traceback.FrameSummary] = traceback.extract_tb(error.__traceback__)
-    where = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return text[:_TEXT_MAX] + where

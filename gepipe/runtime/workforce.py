@@ -1,0 +1,218 @@
+"""The worker processes of a supervisor: started, given shared memory, watched, replaced.
+
+Turns what channels, sentinels and time limits say into events. Knows nothing of batches.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from selectors import EVENT_READ, EVENT_WRITE, BaseSelector
+from typing import Any, Final, TypeAlias
+
+from gepipe import errors
+from gepipe.errors import GepipeError, ItemError, WorkerStartError
+from gepipe.runtime.board import Board
+from gepipe.runtime.channel import Channel, Message
+from gepipe.runtime.events import Event, Fault, Replied, Role, WorkerExited, WorkerId
+from gepipe.runtime.memory import SharedBuffer, SlotLayout
+from gepipe.runtime.options import Crew, RunOptions
+from gepipe.runtime.process import WorkerProcess, stop
+from gepipe.runtime.watch import Watch
+
+log = logging.getLogger(__name__)
+
+#: Deaths during set-up that a place survives. An exception during set-up is final at once.
+_START_DEATHS: Final = 2
+
+#: Memory of one link and how its slots lie in it.
+Link: TypeAlias = tuple[SharedBuffer, SlotLayout]
+
+
+class Workforce:
+    """All workers of all roles.
+
+    Attributes:
+        waiting: Workers that are set up and wait for the shared memory.
+        attached: Workers that hold it and can be sent tickets.
+    """
+
+    def __init__(
+        self,
+        crews: Mapping[Role, Crew],
+        options: RunOptions,
+        selector: BaseSelector,
+        set_up: Callable[[tuple[Any, ...] | None], Iterator[Event]],
+    ) -> None:
+        """Describe the workers; none is started yet.
+
+        Args:
+            crews: The workers of each role.
+            options: Limits of time.
+            selector: Where channels and sentinels are registered; data is a callable of the mask.
+            set_up: Called when another worker waits, with what it said of its model (infer only).
+        """
+        self.waiting: list[WorkerId] = []
+        self.attached: set[WorkerId] = set()
+        self._crews = crews
+        self._options = options
+        self._selector = selector
+        self._set_up = set_up
+        # Infer first: opening a model takes longest.
+        roles: list[Role] = ["infer", "pre", "post"]
+        self._workers = [
+            WorkerId(role, index) for role in roles for index in range(len(crews[role].bodies))
+        ]
+        self._board = Board.create(len(self._workers))
+        self._watch = Watch({role: crew.timeout_s for role, crew in crews.items()})
+        self._processes: dict[WorkerId, WorkerProcess] = {}
+        self._start_deaths: dict[WorkerId, int] = dict.fromkeys(self._workers, 0)
+        self._hung: set[WorkerId] = set()
+
+    @property
+    def next_look(self) -> float:
+        """When `late` should be called, on the monotonic clock."""
+        return self._watch.next_look
+
+    def start_all(self) -> None:
+        """Start a process in every place."""
+        for worker in self._workers:
+            self.start(worker)
+
+    def start(self, worker: WorkerId) -> None:
+        """Start a process in a place that has none."""
+        place = self._workers.index(worker)
+        self._board.clear(place)
+        body = self._crews[worker.role].bodies[worker.index]
+        process = WorkerProcess(worker, place, body, self._options.environ)
+        self._processes[worker] = process
+        self._selector.register(process.channel, EVENT_READ, partial(self._ready, process))
+        self._selector.register(
+            process.process.sentinel, EVENT_READ, partial(self._exited, process)
+        )
+        self._watch.starting(worker, self._options.start_timeout_s)
+
+    def attach(self, worker: WorkerId, inputs: Link, outputs: Link) -> None:
+        """Hand a worker that is set up the memory of the links it works on."""
+        links = {"pre": [inputs], "infer": [inputs, outputs], "post": [outputs]}[worker.role]
+        message = (
+            "attach",
+            self._board.buffer.nbytes,
+            [(buffer.nbytes, layout.to_plain()) for buffer, layout in links],
+        )
+        fds = [self._board.buffer.fd, *(buffer.fd for buffer, _ in links)]
+        self._processes[worker].channel.send_shared(message, fds)
+        self.waiting.remove(worker)
+        self.attached.add(worker)
+
+    def send(self, worker: WorkerId, ticket: Message) -> None:
+        """Send a ticket; its limit of time begins."""
+        process = self._processes[worker]
+        process.channel.send(ticket)
+        if process.channel.backlog:
+            self._interest(process, EVENT_READ | EVENT_WRITE)
+        self._watch.dealt(worker)
+
+    def end_late_ones(self) -> None:
+        """Kill the workers that exceed their limit; their sentinels tell the rest.
+
+        Raises:
+            WorkerStartError: A worker did not become ready in time.
+        """
+        now = time.monotonic()
+        if now < self._watch.next_look:
+            return
+        for worker in self._watch.late(now, self._in_work):
+            if worker not in self.attached:
+                raise WorkerStartError(
+                    f"{self._crews[worker.role].name}: {worker} did not become ready within "
+                    f"{self._options.start_timeout_s:g} s"
+                )
+            self._hung.add(worker)
+            self._processes[worker].kill()
+
+    def close(self) -> None:
+        """Stop all workers. Closing twice is harmless."""
+        processes = list(self._processes.values())
+        self._processes.clear()
+        stop(processes, grace_s=self._options.grace_s)
+        self._board.close()
+
+    def _in_work(self, worker: WorkerId) -> tuple[int, int]:
+        return self._board.read(self._processes[worker].place)
+
+    def _ready(self, process: WorkerProcess, mask: int) -> Iterator[Event]:
+        """Turn what a worker's channel has into events."""
+        channel = process.channel
+        if mask & EVENT_WRITE:
+            channel.flush()
+            if not channel.backlog:
+                self._interest(process, EVENT_READ)
+        if not mask & EVENT_READ:
+            return
+        for message in channel.receive():
+            match message:
+                case ("ready", info):
+                    self._watch.idle(process.worker)
+                    self.waiting.append(process.worker)
+                    yield from self._set_up(info)
+                case ("failed", kind, text, trace):
+                    raise self._start_error(process.worker, kind, text, trace)
+                case (ticket, busy_ns, results):
+                    self._watch.replied(process.worker)
+                    yield Replied(
+                        process.worker,
+                        ticket,
+                        busy_ns,
+                        [r if isinstance(r, bytes) else Fault(*r) for r in results],
+                    )
+        if channel.ended:  # its sentinel tells the rest
+            self._forget(channel)
+
+    def _exited(self, process: WorkerProcess, _: int) -> Iterator[Event]:
+        worker = process.worker
+        yield from self._ready(process, EVENT_READ)  # what was sent before death still counts
+        self._forget(process.channel)
+        self._forget(process.process.sentinel)
+        self._watch.idle(worker)
+        culprit, _since = self._board.read(process.place)
+        cause = process.reap()
+        del self._processes[worker]
+        name = self._crews[worker.role].name
+        if worker not in self.attached:
+            if worker in self.waiting:
+                self.waiting.remove(worker)
+            self._start_deaths[worker] += 1
+            log.warning("%s: %s %s during set-up", name, worker, cause)
+            if self._start_deaths[worker] > _START_DEATHS:
+                raise WorkerStartError(
+                    f"{name}: {worker} {cause} during set-up, {self._start_deaths[worker]} times"
+                )
+            self.start(worker)
+            return
+        self.attached.discard(worker)
+        self._start_deaths[worker] = 0
+        hung = worker in self._hung
+        self._hung.discard(worker)
+        if hung:
+            cause = f"exceeded its limit of {self._crews[worker.role].timeout_s:g} s"
+        log.warning("%s: %s %s; replaced", name, worker, cause)
+        yield WorkerExited(worker, cause, culprit, hung)
+
+    def _start_error(self, worker: WorkerId, kind: str, text: str, trace: str) -> GepipeError:
+        name = self._crews[worker.role].name
+        known = getattr(errors, kind, None)
+        if isinstance(known, type) and issubclass(known, GepipeError) and known is not ItemError:
+            return known(f"{name}: {text}")
+        return WorkerStartError(f"{name}: set-up failed: {text}\n{trace.rstrip()}")
+
+    def _interest(self, process: WorkerProcess, mask: int) -> None:
+        with suppress(KeyError, ValueError):  # its death was noticed in this very round
+            self._selector.modify(process.channel, mask, partial(self._ready, process))
+
+    def _forget(self, source: Channel | int) -> None:
+        with suppress(KeyError, ValueError, OSError):  # a stale key of the same select() round
+            self._selector.unregister(source)
