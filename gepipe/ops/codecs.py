@@ -23,16 +23,46 @@ if TYPE_CHECKING:
     from gepipe.ops.decode import DecodeImage
     from gepipe.ops.op import Meta
 
-#: Given the original's height and width, return the smallest size the decoder may deliver.
-Fit = Callable[[int, int], tuple[int, int]]
 
-_COLOR = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
-_GRAY = cv2.IMREAD_GRAYSCALE | cv2.IMREAD_IGNORE_ORIENTATION
-_REDUCED = (
-    (8, cv2.IMREAD_REDUCED_COLOR_8, cv2.IMREAD_REDUCED_GRAYSCALE_8),
-    (4, cv2.IMREAD_REDUCED_COLOR_4, cv2.IMREAD_REDUCED_GRAYSCALE_4),
-    (2, cv2.IMREAD_REDUCED_COLOR_2, cv2.IMREAD_REDUCED_GRAYSCALE_2),
-)
+class Fit(NamedTuple):
+    """What a reduced-scale decode must keep.
+
+    Attributes:
+        size: Given the original's height and width, the smallest size to deliver.
+        whole: Accept only scales that divide the original without remainder.
+    """
+
+    size: Callable[[int, int], tuple[int, int]]
+    whole: bool
+
+
+class Field(NamedTuple):
+    """The part of a decoded picture that shows the original, in its pixels.
+
+    It is all of it, except at a reduced scale: the decoder rounds up, so that the last pixel may
+    stand for fewer pixels of the original than the others.
+    """
+
+    top: float
+    left: float
+    height: float
+    width: float
+
+
+#: EXIF orientations whose columns, or rows, run backwards once height and width are in place.
+_MIRRORED, _UPSIDE_DOWN = (2, 3, 6, 7), (3, 4, 7, 8)
+_COLOR_AT = {
+    8: cv2.IMREAD_REDUCED_COLOR_8,
+    4: cv2.IMREAD_REDUCED_COLOR_4,
+    2: cv2.IMREAD_REDUCED_COLOR_2,
+    1: cv2.IMREAD_COLOR,
+}
+_GRAY_AT = {
+    8: cv2.IMREAD_REDUCED_GRAYSCALE_8,
+    4: cv2.IMREAD_REDUCED_GRAYSCALE_4,
+    2: cv2.IMREAD_REDUCED_GRAYSCALE_2,
+    1: cv2.IMREAD_GRAYSCALE,
+}
 
 
 class Picture(NamedTuple):
@@ -43,12 +73,14 @@ class Picture(NamedTuple):
         order: `rgb`, `bgr` or `gray`.
         height: Rows of the original after orientation; `pixels` has fewer if decoded reduced.
         width: Columns of the original after orientation.
+        field: Where the original lies within `pixels`.
     """
 
     pixels: NDArray[np.uint8]
     order: str
     height: int
     width: int
+    field: Field
 
 
 def decode(value: Any, options: DecodeImage, meta: Meta, fit: Fit | None = None) -> Picture:
@@ -88,8 +120,12 @@ def decode(value: Any, options: DecodeImage, meta: Meta, fit: Fit | None = None)
         height, width = width, height
     meta["height"], meta["width"] = height, width
     gray = options.color == "gray"
+    divisor = 1
     if header.simple and header.complete:
-        pixels = _decode_simple(data, header, _flags(header, gray, turn, fit))
+        if fit is not None and header.format == "JPEG":
+            divisor = _divisor(height, width, fit)
+        flag = _GRAY_AT[divisor] if gray else _COLOR_AT[divisor]
+        pixels = _decode_simple(data, header, int(flag | cv2.IMREAD_IGNORE_ORIENTATION))
         order = "gray" if gray else "bgr"
     else:
         from gepipe.ops import unusual
@@ -98,7 +134,11 @@ def decode(value: Any, options: DecodeImage, meta: Meta, fit: Fit | None = None)
         order = "gray" if gray else "rgb"
     if pixels.ndim == 2:
         pixels = pixels[:, :, None]
-    return Picture(orient(pixels, turn), order, height, width)
+    pixels = orient(pixels, turn)
+    shown_height, shown_width = height / divisor, width / divisor
+    top = pixels.shape[0] - shown_height if turn in _UPSIDE_DOWN else 0.0
+    left = pixels.shape[1] - shown_width if turn in _MIRRORED else 0.0
+    return Picture(pixels, order, height, width, Field(top, left, shown_height, shown_width))
 
 
 def in_order(picture: Picture, color: str) -> NDArray[np.uint8]:
@@ -123,9 +163,9 @@ def orient(pixels: NDArray[np.uint8], turn: int) -> NDArray[np.uint8]:
         return pixels
     if turn >= 5:
         pixels = pixels.transpose(1, 0, 2)
-    if turn in (2, 3, 6, 7):
+    if turn in _MIRRORED:
         pixels = pixels[:, ::-1]
-    if turn in (3, 4, 7, 8):
+    if turn in _UPSIDE_DOWN:
         pixels = pixels[::-1]
     return np.ascontiguousarray(pixels)
 
@@ -155,17 +195,17 @@ def _as_bytes(value: Any) -> bytes:
     )
 
 
-def _flags(header: Header, gray: bool, turn: int, fit: Fit | None) -> int:
+def _divisor(height: int, width: int, fit: Fit) -> int:
     """Choose the smallest scale whose result still is as large as wanted."""
-    if fit is not None and header.format == "JPEG":
-        height, width = header.height, header.width
-        need_height, need_width = fit(width, height) if turn >= 5 else fit(height, width)
-        if turn >= 5:
-            need_height, need_width = need_width, need_height
-        for divisor, color_flag, gray_flag in _REDUCED:
-            if height >= need_height * divisor and width >= need_width * divisor:
-                return int((gray_flag if gray else color_flag) | cv2.IMREAD_IGNORE_ORIENTATION)
-    return int(_GRAY if gray else _COLOR)
+    need_height, need_width = fit.size(height, width)
+    for divisor in (8, 4, 2):
+        if (
+            height >= need_height * divisor
+            and width >= need_width * divisor
+            and not (fit.whole and (height % divisor or width % divisor))
+        ):
+            return divisor
+    return 1
 
 
 def _decode_simple(data: bytes, header: Header, flags: int) -> NDArray[np.uint8]:

@@ -19,7 +19,7 @@ import cv2
 import numpy as np
 
 from gepipe.ops import codecs, pixels
-from gepipe.ops.image import Geometry, note
+from gepipe.ops.geometry import Geometry, note
 from gepipe.ops.rows import mismatch
 from gepipe.ops.tensor import ToTensor
 
@@ -49,9 +49,11 @@ class FusedImage:
         """Return the image, (height, width, channels) uint8, maybe a view, and its colour order."""
         picture = codecs.decode(value, self.decode, meta, self._fit)
         image, size = picture.pixels, (picture.height, picture.width)
-        for step in self.steps:
+        for index, step in enumerate(self.steps):
             placement = step.place(*size)
             note(meta, size, placement)
+            if index == 0 and image.shape[:2] != size:
+                image = pixels.resize_field(image, picture.field, placement.size, step.method)
             image = pixels.place(image, placement, step.method, step.color)
             size = placement.canvas
         return image, picture.order
@@ -61,7 +63,8 @@ class FusedImage:
         if self.decode.scale == "full" or not self.steps or self.steps[0].method == "nearest":
             return None
         first = self.steps[0]
-        return lambda height, width: first.place(height, width).size
+        # Averaging over areas cannot start at a fraction of a pixel.
+        return codecs.Fit(lambda *size: first.place(*size).size, whole=first.method == "area")
 
     def __getstate__(self) -> dict[str, Any]:
         return {"decode": self.decode, "steps": self.steps}

@@ -55,7 +55,7 @@ class Op:
         changed = {
             field.name: getattr(self, field.name)
             for field in fields(self)
-            if getattr(self, field.name) != field.default
+            if getattr(self, field.name) != field.default and getattr(self, field.name) != {}
         }
         if list(changed) == [self.shorthand]:
             return f"{name} {changed.popitem()[1]}"

@@ -12,7 +12,8 @@ from gepipe.errors import ItemError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gepipe.ops.image import Interpolation, Placement
+    from gepipe.ops.codecs import Field
+    from gepipe.ops.geometry import Interpolation, Placement
 
 _METHODS = {
     "nearest": cv2.INTER_NEAREST,
@@ -20,6 +21,9 @@ _METHODS = {
     "cubic": cv2.INTER_CUBIC,
     "area": cv2.INTER_AREA,
 }
+#: Pixels of the result by which its far edge may be off; a resize is faster than a warp.
+_UNSEEN = 1 / 16
+_WARP_LIMIT = 32_766  # sides that OpenCV can warp
 #: OpenCV resizes these as they are; anything else goes through float32 or float64.
 _RESIZABLE = frozenset(("uint8", "uint16", "int16", "float32", "float64"))
 
@@ -73,6 +77,44 @@ def resize(
         image, (size[1], size[0]), interpolation=_METHODS[interpolation]
     )
     return result if result.ndim == 3 else result[:, :, None]  # OpenCV drops a single channel
+
+
+def resize_field(
+    image: NDArray[Any], field: Field, size: tuple[int, int], interpolation: Interpolation
+) -> NDArray[Any]:
+    """Resize a part of an image whose edges may lie within pixels.
+
+    Args:
+        image: (height, width, channels) uint8. Not modified.
+        field: The part.
+        size: Height and width of the result.
+        interpolation: linear or cubic; any, where the part is the whole image.
+
+    Returns:
+        (size[0], size[1], channels) uint8.
+    """
+    excess = (
+        (1 - field.height / image.shape[0]) * size[0],
+        (1 - field.width / image.shape[1]) * size[1],
+    )
+    if max(excess) < _UNSEEN or max(image.shape) > _WARP_LIMIT:
+        return resize(image, size, interpolation)
+    rows, columns = field.height / size[0], field.width / size[1]
+    # From the result's pixel centres to the image's.
+    matrix = np.array(
+        [
+            [columns, 0.0, field.left + columns / 2 - 0.5],
+            [0.0, rows, field.top + rows / 2 - 0.5],
+        ]
+    )
+    result: NDArray[Any] = cv2.warpAffine(
+        image,
+        matrix,
+        (size[1], size[0]),
+        flags=_METHODS[interpolation] | cv2.WARP_INVERSE_MAP,
+        borderMode=cv2.BORDER_REPLICATE,
+    )
+    return result if result.ndim == 3 else result[:, :, None]
 
 
 def place(

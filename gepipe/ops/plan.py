@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gepipe.errors import ConfigError
 from gepipe.ops.decode import DecodeImage
-from gepipe.ops.image import Geometry
+from gepipe.ops.geometry import Geometry
 from gepipe.ops.op import Meta, Op
 from gepipe.ops.results import Identity
 from gepipe.ops.tensor import Cast, Normalize, ToTensor

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gepipe.errors import ItemError
+from gepipe.ops.geometry import note
+from gepipe.ops.image import CenterCrop, Letterbox, Pad, Resize
+from gepipe.tensors import TensorSpec
+
+SIDES = st.integers(1, 3000)
+
+
+def test_sizes_are_height_then_width_and_one_number_is_a_square(files):
+    image = files.picture(48, 64)
+
+    assert Resize(size=(20, 30))(image, {}).shape == (20, 30, 3)
+    assert Resize(size=20)(image, {}).shape == (20, 20, 3)
+    assert CenterCrop((10, 20))(image, {}).shape == (10, 20, 3)
+    assert Letterbox((10, 20))(image, {}).shape == (10, 20, 3)
+    assert Pad((50, 70))(image, {}).shape == (50, 70, 3)
+
+
+@pytest.mark.parametrize(
+    ("op", "before", "after"),
+    [
+        (Resize(short_side=256), (720, 1280), (256, 455)),
+        (Resize(short_side=256), (1280, 720), (455, 256)),
+        (Resize(long_side=416), (300, 451), (277, 416)),
+        (Resize(short_side=1), (1, 5000), (1, 5000)),
+        (Resize(long_side=4), (1, 5000), (1, 4)),
+    ],
+)
+def test_the_other_side_is_rounded_and_never_zero(op, before, after):
+    assert op.place(*before).canvas == after
+
+
+def test_resize_and_centre_crop_agree_with_the_reference_of_the_sample_classifier(files):
+    image = files.picture(301, 455)
+    height, width = image.shape[:2]
+    ratio = 256 / min(height, width)
+    expected = cv2.resize(image, (round(width * ratio), round(height * ratio)))
+    top, left = (expected.shape[0] - 224) // 2, (expected.shape[1] - 224) // 2
+    expected = expected[top : top + 224, left : left + 224]
+
+    assert (CenterCrop(224)(Resize(short_side=256)(image, {}), {}) == expected).all()
+
+
+@pytest.mark.parametrize("interpolation", ["nearest", "linear", "cubic", "area"])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32", "float16", "int32", "int64"])
+def test_every_dtype_and_number_of_channels_can_be_resized(interpolation, channels, dtype):
+    image = np.full((8, 10, channels), 100, dtype)
+
+    result = Resize(size=(5, 7), interpolation=interpolation)(image, {})
+
+    assert result.shape == (5, 7, channels)
+    assert result.dtype == dtype
+    assert np.abs(result - 100.0).max() < 1e-3  # cubic weights do not sum to one exactly
+
+
+def test_a_crop_larger_than_the_image_says_what_to_do(files):
+    with pytest.raises(ItemError, match="short_side") as caught:
+        CenterCrop(100)(files.picture(48, 64), {})
+
+    assert caught.value.kind == "shape"
+    assert "48x64" in str(caught.value)
+
+
+def test_an_image_larger_than_its_padding_says_what_to_do(files):
+    with pytest.raises(ItemError, match="letterbox") as caught:
+        Pad(50)(files.picture(48, 64), {})
+
+    assert caught.value.kind == "shape"
+
+
+def test_letterbox_fills_and_centres():
+    image = np.full((10, 20, 3), 200, np.uint8)
+
+    middle, corner = Letterbox(40)(image, {}), Letterbox(40, center=False, fill=7)(image, {})
+
+    assert (middle[10:30] == 200).all()
+    assert (middle[:10] == 114).all()
+    assert (middle[30:] == 114).all()
+    assert (corner[:20] == 200).all()
+    assert (corner[20:] == 7).all()
+
+
+def test_letterbox_can_leave_small_images_small():
+    result = Letterbox(40, scale_up=False)(np.full((10, 20, 3), 200, np.uint8), {})
+
+    assert (result == 200).sum() == 10 * 20 * 3
+
+
+def test_a_border_has_four_widths():
+    result = Pad(border=(1, 2, 3, 4), fill=9)(np.zeros((5, 6, 1), np.uint8), {})
+
+    assert result.shape == (8, 13, 1)
+    assert (result[1:6, 3:9] == 0).all()
+    assert (result != 0).sum() == 8 * 13 - 30
+
+
+@given(SIDES, SIDES, st.integers(1, 700), st.booleans(), st.booleans())
+def test_letterboxed_points_map_back_exactly(height, width, side, center, scale_up):
+    placement = Letterbox(side, center=center, scale_up=scale_up).place(height, width)
+    meta = {}
+    note(meta, (height, width), placement)
+
+    for axis, extent in enumerate((height, width)):
+        first = placement.offset[axis]
+        last = first + placement.size[axis]
+        assert 0 <= first <= last <= side
+        assert (first - meta["pad"][axis]) / meta["scale"][axis] == pytest.approx(0, abs=1e-6)
+        assert (last - meta["pad"][axis]) / meta["scale"][axis] == pytest.approx(extent, rel=1e-9)
+
+
+def test_points_map_back_through_a_whole_chain(files):
+    image, meta = files.picture(60, 100), {}
+    for op in (Resize(short_side=32), CenterCrop(24), Pad(30, center=True), Letterbox((60, 70))):
+        image = op(image, meta)
+
+    # The middle of the original stays in the middle through centred operators, up to rounding.
+    middle = [(extent / 2 - meta["pad"][a]) / meta["scale"][a] for a, extent in enumerate((60, 70))]
+    assert middle == pytest.approx([30, 50], abs=2)
+    assert (meta["height"], meta["width"]) == (60, 100)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Resize,
+        lambda: Resize(size=3, short_side=4),
+        lambda: Resize(size=(0, 3)),
+        lambda: Resize(short_side=-1),
+        lambda: CenterCrop(0),
+        Pad,
+        lambda: Pad(size=3, border=1),
+        lambda: Pad(border=(1, -2, 0, 0)),
+    ],
+)
+def test_parameters_that_do_not_fit_are_refused(make):
+    with pytest.raises(ValueError, match=r"must|exactly one"):
+        make()
+
+
+def test_bytes_in_place_of_an_image_say_what_is_missing():
+    with pytest.raises(ItemError, match="put decode_image first"):
+        Resize(size=3)(b"abc", {})
+
+
+def test_shapes_are_known_before_the_start():
+    unknown = TensorSpec("", "uint8", (-1, -1, 3))
+
+    assert Resize(short_side=256).output_spec(unknown).shape == (-1, -1, 3)
+    assert Resize(size=9).output_spec(unknown).shape == (9, 9, 3)
+    assert CenterCrop(224).output_spec(unknown).shape == (224, 224, 3)
+    assert Letterbox((8, 9)).output_spec(unknown).shape == (8, 9, 3)
+    assert Pad(border=1).output_spec(TensorSpec("", "uint8", (4, 5, 3))).shape == (6, 7, 3)
+    assert Resize(size=9).output_spec(None) is None
