@@ -55,6 +55,7 @@ class Job:
     Attributes:
         total: Inputs of the job, once they are listed.
         first: Index of the first input that this run has to do.
+        batch: Rows of a batch, once the model is open.
         notes: What the user should know so far, such as the engine in use.
     """
 
@@ -85,8 +86,11 @@ class Job:
         self._resume = resume
         self._limit = limit
         self._supervisor: Supervisor | None = None
+        self._outputs: Outputs | None = None
+        self._engine = ""
         self._stopping = False
         self.total: int | None = None
+        self.batch: int | None = None
         self.first = 0
         self.notes: tuple[str, ...] = ()
 
@@ -100,8 +104,31 @@ class Job:
         """Return a frozen snapshot of the run; None before it began. Safe in any thread."""
         return self._supervisor.statistics() if self._supervisor is not None else None
 
-    def run(self) -> JobReport:
+    @property
+    def output(self) -> Path:
+        """The file that the results go to."""
+        return Path(self._sink.path)
+
+    @property
+    def done(self) -> int:
+        """Inputs whose outcome is in the files, those of earlier runs included."""
+        return self._outputs.next if self._outputs is not None else 0
+
+    @property
+    def failed(self) -> int:
+        """Those of `done` that failed."""
+        return self._outputs.failed if self._outputs is not None else 0
+
+    @property
+    def engine(self) -> str:
+        """The engine that runs the model; empty before the run."""
+        return self._engine
+
+    def run(self, started: Callable[[], None] = lambda: None) -> JobReport:
         """Do the job, or what is left of it.
+
+        Args:
+            started: Called once the model is open and the first input is about to be dealt.
 
         Raises:
             ConfigError: The inputs or the output cannot be used, or resuming does not fit.
@@ -109,6 +136,7 @@ class Job:
             GepipeError: See `gepipe.runtime.supervisor.Supervisor.run`.
         """
         start = plan_start(self._spec)
+        self._engine = start.engine
         self.notes = start.notes
         with Manifest.snapshot(self._source, limit=self._limit) as manifest:
             self.total = len(manifest)
@@ -121,9 +149,10 @@ class Job:
             ) as outputs:
                 self.notes += outputs.notes
                 self.first = outputs.first
+                self._outputs = outputs
                 statistics = None
                 if not outputs.done:
-                    statistics = self._run(start, manifest, outputs)
+                    statistics = self._run(start, manifest, outputs, started)
                 outputs.close("complete")
                 return JobReport(
                     statistics,
@@ -134,10 +163,18 @@ class Job:
                     self.notes,
                 )
 
-    def _run(self, start: StartPlan, manifest: Manifest, outputs: Outputs) -> Statistics:
+    def _run(
+        self,
+        start: StartPlan,
+        manifest: Manifest,
+        outputs: Outputs,
+        started: Callable[[], None],
+    ) -> Statistics:
         def open_feed(batch: int) -> tuple[Feed, int]:
             assert supervisor.info is not None
             self.notes += supervisor.info.notes
+            self.batch = batch
+            started()
             # From the start of its batch, so that each batch has the same items as in a run
             # without interruption: the batch's size may show in a result's last digit.
             first = outputs.first - outputs.first % batch

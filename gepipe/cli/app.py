@@ -1,0 +1,94 @@
+"""The entry point, and the one place where an exception becomes text and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from gepipe.cli import signals
+from gepipe.cli.text import harmless_lines, print_error, print_out
+from gepipe.errors import GepipeError, InternalError
+
+if TYPE_CHECKING:
+    import typer
+
+#: Commands in the order of the help. Each is a module here that adds itself to the application;
+#: only the one that is asked for is imported.
+COMMANDS: Final = ("run",)
+
+
+def main() -> NoReturn:
+    """Run the command line; exits by itself."""
+    signals.end_quietly()
+    asked = sys.argv[1:]
+    if asked[:1] == ["run"] and "--help" not in asked:
+        # First of all: what the workers import is imported while this process imports its own.
+        from gepipe.runtime.process import start_server
+
+        start_server()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    sys.exit(_code_of(asked))
+
+
+def _code_of(asked: list[str]) -> int:
+    try:
+        application(asked[0] if asked and asked[0] in COMMANDS else None)()
+    except SystemExit as ended:  # how typer ends, after a usage error too
+        if isinstance(ended.code, str):
+            print_error(ended.code)
+            return 1
+        return ended.code or 0
+    except InternalError as error:
+        print_error(f"error: {harmless_lines(str(error))}")
+        print_error("this is a bug of gepipe; please report it with the text above")
+        return error.exit_code
+    except GepipeError as error:
+        print_error(f"error: {harmless_lines(str(error))}")
+        return error.exit_code
+    except Exception:  # noqa: BLE001 - the boundary: what arrives here is a bug
+        import traceback
+
+        print_error(harmless_lines(traceback.format_exc()))
+        print_error("this is a bug of gepipe; please report it with the text above")
+        return InternalError.exit_code
+    return 0
+
+
+def application(only: str | None = None) -> typer.Typer:
+    """Return the application with all commands, or with the one that is needed."""
+    import typer
+
+    app = typer.Typer(
+        name="gepipe",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+        rich_markup_mode="markdown",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    def show_version(wanted: bool) -> None:
+        if wanted:
+            from importlib.metadata import version as installed
+
+            print_out(f"gepipe {installed('gepipe')}")
+            raise typer.Exit
+
+    @app.callback()
+    def gepipe(
+        version: bool = typer.Option(  # noqa: ARG001 - handled by its callback
+            False,
+            "--version",
+            help="Show the version and exit.",
+            is_eager=True,
+            callback=show_version,
+        ),
+    ) -> None:
+        """Inference pipelines: pre-processing, model and post-processing in one YAML file."""
+
+    for name in COMMANDS if only is None else (only,):
+        import_module(f"gepipe.cli.{name}").add_to(app)
+    return app

@@ -1,0 +1,111 @@
+"""How far a run is: a live line on a terminal, a plain line now and then in a pipe."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from gepipe.cli.text import count, duration, harmless, print_error
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from gepipe.pipeline.job import Job
+
+_FRAME_S: Final = 0.2
+_LINE_S: Final = 5.0
+#: Weight of the newest interval in the rate that the remaining time is reckoned with.
+_NEW: Final = 0.1
+
+
+class Progress:
+    """Watches a job from a thread of its own; the run itself never waits for the terminal."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._live: Any = None
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._seen: tuple[float, int] | None = None
+        self._rate = 0.0
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def say(self, text: str) -> None:
+        """Write lines to standard error, above the live line if there is one."""
+        live = self._live
+        if live is None:
+            print_error(text)
+        else:
+            from rich.text import Text
+
+            live.console.print(Text(text), soft_wrap=True)
+
+    def line(self) -> str | None:
+        """Return the line for this moment; None before the run began."""
+        job, statistics = self._job, self._job.statistics()
+        if statistics is None or job.total is None or not statistics.slots:
+            return None
+        done = job.done
+        self._measure(done)
+        share = done / job.total if job.total else 1.0
+        parts = [f"{done:,}/{job.total:,} ({share:.0%})", f"{self._rate:,.1f} items/s"]
+        if self._rate and done < job.total:
+            parts.append(f"{duration(round((job.total - done) / self._rate))} left")
+        if statistics.failed:
+            parts.append(count(statistics.failed, "failure"))
+        slowest = statistics.slowest
+        if slowest is not None:
+            parts.append(f"{slowest.name} is slowest, busy {slowest.utilisation:.0%}")
+        return harmless(" · ".join(parts))
+
+    def _measure(self, done: int) -> None:
+        now = time.monotonic()
+        if self._seen is None:
+            self._seen = (now, done)
+            return
+        elapsed_s = now - self._seen[0]
+        if elapsed_s < _FRAME_S / 2:
+            return
+        rate = (done - self._seen[1]) / elapsed_s
+        # Until it has settled, the mean of all; results leave batch by batch.
+        self._rate = rate if not self._rate else self._rate + (rate - self._rate) * _NEW
+        self._seen = (now, done)
+
+    def _watch(self) -> None:
+        try:
+            if sys.stderr is not None and sys.stderr.isatty():
+                self._watch_terminal()
+            else:
+                while not self._over.wait(_LINE_S):
+                    if line := self.line():
+                        print_error(line)
+        except OSError:  # the terminal is gone; SIGHUP tells the rest
+            return
+
+    def _watch_terminal(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+        from rich.text import Text
+
+        console = Console(stderr=True, highlight=False)
+        live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+        with live:
+            self._live = live
+            try:
+                while not self._over.wait(_FRAME_S):
+                    if line := self.line():
+                        text = Text(line, no_wrap=True, overflow="ellipsis")
+                        live.update(text, refresh=True)
+            finally:
+                self._live = None

@@ -1,0 +1,111 @@
+"""The first results of a run as a table, read back from the file they were written to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from gepipe.cli.text import cut, harmless
+
+_ROWS: Final = 20
+_NAME_WIDTH: Final = 48
+_VALUE_WIDTH: Final = 60
+
+
+def table(output: Path, results: int, *, color: bool) -> Iterator[str]:
+    """Yield the lines of a table of the first results; nothing where they are not JSON lines.
+
+    Args:
+        output: The results.
+        results: How many there are.
+        color: Whether the lines go to a terminal.
+    """
+    if output.suffix != ".jsonl" or not results:
+        return
+    records = list(_first(output, _ROWS))
+    if not records:
+        return
+    if all(_classes(record["result"]) for record in records):
+        columns = ["file", "class", "probability"]
+        rows = [[_name(record["source"]), *_top(record["result"])] for record in records]
+    else:
+        columns = ["file", "result"]
+        rows = [[_name(record["source"]), _compact(record["result"])] for record in records]
+    yield from (_rich(columns, rows) if color else _plain(columns, rows))
+    if results > len(records):
+        yield harmless(f"… and {results - len(records):,} more in {output}")
+
+
+def _first(output: Path, limit: int) -> Iterator[dict[str, Any]]:
+    with output.open("rb") as file:
+        for line in islice(file, limit):
+            yield json.loads(line)
+
+
+def _name(source: str) -> str:
+    return cut(harmless(source), _NAME_WIDTH)
+
+
+def _classes(result: Any) -> Any:
+    """Return the list of classes in a record of top_k or threshold."""
+    if not isinstance(result, dict) or len(result) != 1:
+        return None
+    (found,) = result.values()
+    if isinstance(found, list) and all(isinstance(e, dict) and "score" in e for e in found):
+        return found
+    return None
+
+
+def _top(result: dict[str, Any]) -> tuple[str, str]:
+    found = _classes(result)
+    if not found:
+        return "none", ""
+    best = found[0]
+    label, score = best.get("label"), best["score"]
+    shown = harmless(str(best.get("class") if label is None else label))
+    if not isinstance(score, float):
+        return shown, str(score)
+    return shown, f"{score:6.1%}" if 0 <= score <= 1 else f"{score:.4g}"
+
+
+def _compact(value: Any) -> str:
+    text = harmless(json.dumps(_rounded(value, 2), ensure_ascii=False))
+    return text if len(text) <= _VALUE_WIDTH else text[: _VALUE_WIDTH - 1] + "…"
+
+
+def _rounded(value: Any, depth: int) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {key: _rounded(item, depth - 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item, depth - 1) for item in value[:20]]
+    return value
+
+
+def _plain(columns: list[str], rows: list[list[str]]) -> Iterator[str]:
+    widths = [max(len(row[i]) for row in [columns, *rows]) for i in range(len(columns))]
+    for row in [columns, *rows]:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
+
+
+def _rich(columns: list[str], rows: list[list[str]]) -> Iterator[str]:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=SIMPLE_HEAD, header_style="bold")
+    for column in columns:
+        right = column == "probability"
+        drawn.add_column(column, justify="right" if right else "left", overflow="ellipsis")
+    for row in rows:
+        drawn.add_row(*map(Text, row))
+    console = Console(highlight=False)
+    with console.capture() as capture:
+        console.print(drawn)
+    yield capture.get().rstrip("\n")

@@ -1,0 +1,79 @@
+"""`gepipe run`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+_EXAMPLES = """
+Examples:
+
+  gepipe run pipelines/classify.yaml
+
+  gepipe run classify.yaml --input "photos/**/*.jpg" --output out/mine.jsonl --limit 100
+"""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog=_EXAMPLES)(run)
+
+
+def run(  # noqa: PLR0913 - one an option
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The pipeline file (YAML).")],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="PATH",
+            help="Read this file, folder or pattern instead of the file's source; may be repeated: "
+            "--input photos --input more/a.jpg",
+        ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="Write the results here instead of into the file's sink: --output out/mine.csv",
+        ),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="STAGE.KEY=VALUE",
+            help="Change a key for this run; may be repeated: --set preprocess.batch_size=16",
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Do the first N inputs only: --limit 100"),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on where the last run into the same output stopped."),
+    ] = False,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Write the summary as one JSON object to standard output, in place of the table: "
+            "--json > summary.json",
+        ),
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Say nothing but errors and warnings.")
+    ] = False,
+) -> None:
+    """Run a pipeline over its inputs and write the results.
+
+    Exit code 0: every input has a result. 3: some failed; the failures file says why.
+    2: the request is wrong. 4: a worker did not start. 5: model or device. 130: stopped.
+    """
+    from gepipe.cli.running import RunRequest, run_job
+
+    request = RunRequest(
+        file, tuple(inputs or ()), output, tuple(overrides or ()), limit, resume, json, quiet
+    )
+    raise typer.Exit(run_job(request))

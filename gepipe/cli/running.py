@@ -1,0 +1,112 @@
+"""One run on the command line: start, progress, and how it ended."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from gepipe.cli import signals
+from gepipe.cli.progress import Progress
+from gepipe.cli.summary import Summary
+from gepipe.cli.text import count, harmless, print_error, print_out, size
+from gepipe.errors import GepipeError, Interrupted
+from gepipe.pipeline.job import Job
+from gepipe.spec.load import load
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """The options of `gepipe run`; see its help."""
+
+    file: str
+    inputs: tuple[str, ...] = ()
+    output: str | None = None
+    overrides: tuple[str, ...] = ()
+    limit: int | None = None
+    resume: bool = False
+    json: bool = False
+    quiet: bool = False
+
+
+def run_job(request: RunRequest) -> int:
+    """Do the job and return the exit code.
+
+    Raises:
+        GepipeError: The job could not be done; see `gepipe.pipeline.job.Job.run`.
+    """
+    spec = load(request.file, request.overrides)
+    job = Job(
+        spec,
+        inputs=request.inputs,
+        output=request.output,
+        resume=request.resume,
+        limit=request.limit,
+    )
+    progress = Progress(job)
+    logging.getLogger("gepipe").addHandler(_Lines(progress))
+
+    def started() -> None:
+        if not request.quiet:
+            progress.say(_opening(spec.name, job))
+
+    try:
+        with signals.stopping(job), nullcontext() if request.quiet else progress:
+            report = job.run(started)
+    except GepipeError as error:
+        return _ended_early(request, job, error)
+    summary = Summary.of(job, report)
+    if request.json:
+        print_out(summary.to_json())
+    elif not request.quiet:
+        if report.statistics is None:
+            for note in job.notes:
+                print_error(harmless(note))
+        for line in summary.lines(color=sys.stdout.isatty()):
+            print_out(line)
+    return summary.exit_code
+
+
+def _ended_early(request: RunRequest, job: Job, error: GepipeError) -> int:
+    if request.json:
+        print_out(Summary.of_stopped(job, error).to_json())
+    done = f"{job.done:,} of {job.total:,} done" if job.total is not None else "nothing done"
+    if not isinstance(error, Interrupted):
+        if not job.done:
+            raise error
+        from gepipe.cli.text import harmless_lines
+
+        print_error(f"error: {harmless_lines(str(error))}")
+        print_error(f"{done}; once the cause is gone, go on with --resume")
+    elif job.done or not request.quiet:
+        print_error(f"stopped: {done}" + ("; go on with --resume" if job.done else ""))
+    return error.exit_code
+
+
+def _opening(name: str, job: Job) -> str:
+    """Say aloud what runs, and with what."""
+    statistics = job.statistics()
+    assert statistics is not None
+    assert job.total is not None
+    left = job.total - job.first
+    workers = ", ".join(f"{stage.name} {stage.workers}" for stage in statistics.stages.values())
+    lines = [
+        f"{name}: {count(left, 'input')}"
+        + (f" left of {job.total:,}" if job.first else "")
+        + f"; {'; '.join(job.notes)}",
+        f"workers: {workers}; batch {job.batch}; "
+        f"slots {statistics.slots} a link, {size(statistics.slot_nbytes)} of shared memory",
+    ]
+    return "\n".join(harmless(line) for line in lines)
+
+
+class _Lines(logging.Handler):
+    """Writes each warning as one plain line that does not break the progress line."""
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__(logging.WARNING)
+        self._progress = progress
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._progress.say(f"{record.levelname.lower()}: {harmless(record.getMessage())}")

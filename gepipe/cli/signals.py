@@ -1,0 +1,60 @@
+"""Ctrl-C, SIGTERM and SIGHUP: a run is asked to stop; before there is one, the command ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from gepipe.errors import Interrupted
+
+if TYPE_CHECKING:
+    from gepipe.pipeline.job import Job
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def end_quietly() -> None:
+    """From now on, end with 130 and without a traceback on a signal."""
+    _handle(_leave)
+
+
+@contextmanager
+def stopping(job: Job) -> Iterator[None]:
+    """Ask `job` to stop on the first signal; the second one ends at once.
+
+    Workers end with this process, and the files are exact prefixes at any moment, so that even
+    the second does no harm.
+    """
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        _handle(_leave)
+        job.request_stop()
+        if job.statistics() is None:  # still listing the inputs or opening the files
+            raise Interrupted("stopped before the run began")
+
+    _handle(stop)
+    try:
+        yield
+    finally:
+        _handle(_leave)
+
+
+def _handle(handler: signal._HANDLER) -> None:
+    for number in _SIGNALS:
+        # What the parent chose to ignore (nohup, a job in the background) stays ignored.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
+def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, RuntimeError, ValueError):  # gone, or in the middle of a write
+            continue
+    os._exit(Interrupted.exit_code)

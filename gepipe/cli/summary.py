@@ -1,0 +1,128 @@
+"""What a run came to: for people a table and a line, for programs one JSON object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gepipe.cli.results import table
+from gepipe.cli.text import count, duration, harmless
+from gepipe.errors import GepipeError, Interrupted, StageError
+
+if TYPE_CHECKING:
+    from gepipe.pipeline.job import Job, JobReport
+    from gepipe.runtime.statistics import Statistics
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How a run ended. The names are the keys of `gepipe run --json`, and stay.
+
+    Attributes:
+        status: `complete`, `interrupted` or `failed`. A complete run may have failures.
+        exit_code: What the command exits with.
+        error: Why it failed; null if it did not.
+        items: Inputs of the whole job, those of earlier runs included; null if it never began.
+        results: Inputs with a result, likewise.
+        failures: Inputs without one, likewise.
+        seconds: Time of this run, from the moment the workers were ready.
+        items_per_s: Inputs of this run by that time.
+        slowest_stage: Name of the stage that held the others back; null if nothing was done.
+        stages: By name: `role`, `workers`, `items`, `busy_s`, `utilisation` (0 to 1), `restarts`.
+        output: The results.
+        failures_file: What failed and why.
+        engine: What ran the model.
+        notes: What else is worth knowing.
+    """
+
+    status: str
+    exit_code: int
+    error: str | None
+    items: int | None
+    results: int
+    failures: int
+    seconds: float
+    items_per_s: float
+    slowest_stage: str | None
+    output: str
+    failures_file: str
+    engine: str
+    stages: dict[str, dict[str, Any]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, job: Job, report: JobReport) -> Summary:
+        """Sum up a job that reached its end."""
+        return cls(
+            status="complete",
+            exit_code=StageError.exit_code if report.failed else 0,
+            error=None,
+            items=report.total,
+            results=report.total - report.failed,
+            failures=report.failed,
+            **_numbers(job, report.statistics),
+        )
+
+    @classmethod
+    def of_stopped(cls, job: Job, error: GepipeError) -> Summary:
+        """Sum up a job that did not reach its end."""
+        stopped = isinstance(error, Interrupted)
+        return cls(
+            status="interrupted" if stopped else "failed",
+            exit_code=error.exit_code,
+            error=None if stopped else str(error),
+            items=job.total,
+            results=job.done - job.failed,
+            failures=job.failed,
+            **_numbers(job, job.statistics()),
+        )
+
+    def to_json(self) -> str:
+        """Return one JSON object on one line, in ASCII, so that any reader takes it."""
+        return json.dumps({name: getattr(self, name) for name in self.__slots__})
+
+    def lines(self, *, color: bool) -> Iterator[str]:
+        """Return the table of the first results and the line below it."""
+        yield from table(Path(self.output), self.results, color=color)
+        assert self.items is not None
+        parts = [f"{self.results:,} of {count(self.items, 'item')} done"]
+        if self.seconds:
+            parts += [f"in {duration(self.seconds)}", f"{self.items_per_s:,.1f} items/s"]
+        parts.append(count(self.failures, "failure") if self.failures else "no failures")
+        if self.slowest_stage is not None:
+            share = self.stages[self.slowest_stage]["utilisation"]
+            parts.append(f"slowest stage: {self.slowest_stage}, busy {share:.0%}")
+        yield harmless(" · ".join(parts))
+        yield harmless(f"results: {self.output}")
+        if self.failures:
+            yield harmless(f"failures, with the reasons: {self.failures_file}")
+
+
+def _numbers(job: Job, statistics: Statistics | None) -> dict[str, Any]:
+    from gepipe.io.failures import failures_path
+
+    slowest = statistics.slowest if statistics else None
+    stages = statistics.stages.items() if statistics else ()
+    return {
+        "seconds": round(statistics.elapsed_s, 3) if statistics else 0.0,
+        "items_per_s": round(statistics.rate, 2) if statistics else 0.0,
+        "slowest_stage": slowest.name if slowest else None,
+        "stages": {
+            stage.name: {
+                "role": role,
+                "workers": stage.workers,
+                "items": stage.items,
+                "busy_s": round(stage.busy_s, 3),
+                "utilisation": round(stage.utilisation, 3),
+                "restarts": stage.restarts,
+            }
+            for role, stage in stages
+        },
+        "output": str(job.output),
+        "failures_file": str(failures_path(job.output)),
+        "engine": job.engine,
+        "notes": job.notes,
+    }

@@ -1,0 +1,80 @@
+"""Writing to the terminal: names made harmless, and pipes whose reader has left."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TextIO
+
+
+def harmless(text: str) -> str:
+    r"""Return `text` with everything that is no plain character escaped, such as `\x1b`.
+
+    File names may hold control characters that move the cursor, and bytes that are not UTF-8
+    (lone surrogates by now), which no terminal can show.
+    """
+    return "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def harmless_lines(text: str) -> str:
+    """Return `text` as `harmless` does, but with its line breaks."""
+    return "\n".join(harmless(line.expandtabs(4)) for line in text.splitlines())
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:
+        return f"\\x{code - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode()
+
+
+def print_out(text: str) -> None:
+    """Write a line to standard output; a reader that has left, as `head` does, is no error."""
+    _write(sys.stdout, text)
+
+
+def print_error(text: str) -> None:
+    """Write a line to standard error; a terminal that is gone is no error."""
+    _write(sys.stderr, text)
+
+
+def _write(stream: TextIO | None, text: str) -> None:
+    if stream is None:  # started without one, as some services are
+        return
+    try:
+        stream.write(text + "\n")
+        stream.flush()
+    except (BrokenPipeError, OSError):
+        # Whatever is left in the buffer must not fail again when the interpreter ends.
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, stream.fileno())
+        os.close(devnull)
+
+
+def cut(text: str, width: int) -> str:
+    """Shorten `text` to `width` characters; its end, where file names differ, is kept."""
+    return text if len(text) <= width else "…" + text[len(text) - width + 1 :]
+
+
+def count(number: int, noun: str) -> str:
+    """Return `1 item`, `2 items`, `1,000 items`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def size(nbytes: int) -> str:
+    """Return a size in words, such as `9.6 MiB`."""
+    value = float(nbytes)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"
+
+
+def duration(seconds: float) -> str:
+    """Return a time in words, such as `0.42 s`, `3:07` or `1:02:30`."""
+    if seconds < 60:
+        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
