@@ -39,7 +39,7 @@ class Softmax(Op):
 class TopK(Op):
     """List the classes with the highest scores: `{"top_k": [{"class", "label", "score"}, …]}`.
 
-    Highest first; of equal scores, the lower class first.
+    Highest first; of equal scores, the lower class first. NaN comes last of all.
 
     Attributes:
         k: How many classes.
@@ -62,14 +62,14 @@ class TopK(Op):
         """Return the record.
 
         Raises:
-            ItemError: `nan` if a score is not a number, `shape` if there is not one row of scores.
+            ItemError: `shape` if there is not one row of scores.
             ConfigError: The labels do not fit the model.
         """
         from gepipe.ops import scores
 
         name, array = scores.pick("top_k", value, self.output)
         row = scores.one_row("top_k", name, array)
-        return {"top_k": scores.entries(row, scores.top(row, self.k, name), self._labels, name)}
+        return {"top_k": scores.entries(row, scores.top(row, self.k), self._labels, name)}
 
     def setup(self) -> None:
         """Read the labels.
@@ -109,7 +109,7 @@ class Threshold(Op):
         """Return the record.
 
         Raises:
-            ItemError: `nan` if a score is not a number, `shape` if there is not one row of scores.
+            ItemError: `shape` if there is not one row of scores.
             ConfigError: The labels do not fit the model.
         """
         from gepipe.ops import scores
@@ -119,7 +119,7 @@ class Threshold(Op):
             return {**value, "top_k": kept}
         name, array = scores.pick("threshold", value, self.output)
         row = scores.one_row("threshold", name, array)
-        chosen = scores.above(row, self.min_score, name)
+        chosen = scores.above(row, self.min_score)
         return {"classes": scores.entries(row, chosen, self._labels, name)}
 
     def setup(self) -> None:

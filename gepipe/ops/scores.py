@@ -116,33 +116,24 @@ def softmax(array: NDArray[Any], axis: int) -> NDArray[np.float32]:
     return logits
 
 
-def top(row: NDArray[Any], k: int, name: str) -> NDArray[np.intp]:
+def top(row: NDArray[Any], k: int) -> NDArray[np.intp]:
     """Return the classes of the k highest scores, highest first, lower class first on a tie.
 
     Args:
-        row: (classes,) scores.
+        row: (classes,) scores. NaN counts as lower than anything.
         k: How many; fewer come back if there are fewer classes.
-        name: The output's name, for the message.
-
-    Raises:
-        ItemError: A score is NaN.
     """
     k = min(k, row.size)
-    highest = np.partition(row, row.size - k)[-k:]  # NaN counts as the highest of all
-    if row.dtype.kind == "f" and np.isnan(highest.max()):
-        raise _nan(row, name)
+    highest = np.partition(row, row.size - k)[-k:]
+    if row.dtype.kind == "f" and np.isnan(highest.max()):  # NumPy sorts NaN behind everything
+        order = np.lexsort((-row, np.isnan(row)))
+        return order[:k]
     candidates = np.flatnonzero(row >= highest[0])  # more than k where scores are equal
     return candidates[np.argsort(-_signed(row[candidates]), kind="stable")[:k]]
 
 
-def above(row: NDArray[Any], min_score: float, name: str) -> NDArray[np.intp]:
-    """Return the classes with at least that score, highest first, lower class first on a tie.
-
-    Raises:
-        ItemError: A score is NaN.
-    """
-    if row.dtype.kind == "f" and np.isnan(row.max()):
-        raise _nan(row, name)
+def above(row: NDArray[Any], min_score: float) -> NDArray[np.intp]:
+    """Return the classes with at least that score, highest first, lower class first on a tie."""
     candidates = np.flatnonzero(row >= min_score)
     return candidates[np.argsort(-_signed(row[candidates]), kind="stable")]
 
@@ -179,8 +170,3 @@ def dump(value: Any, names: Iterable[str] | None) -> dict[str, Any]:
 
 def _signed(values: NDArray[Any]) -> NDArray[Any]:
     return values if values.dtype.kind == "f" else values.astype(np.float64)
-
-
-def _nan(row: NDArray[Any], name: str) -> ItemError:
-    bad = int(np.isnan(row).sum())
-    return ItemError("nan", f"{bad} of {row.size} scores of the output {name!r} are NaN")

@@ -93,14 +93,16 @@ def test_missing_label_files_are_named_at_setup(tmp_path):
         Threshold(0.5, labels=tmp_path / "no.json").setup()
 
 
-def test_n8_nan_scores_are_an_item_error():
+def test_n8_nan_scores_that_are_let_through_come_last():
     scores = SCORES.copy()
-    scores[2] = np.nan
+    scores[1] = np.nan
 
-    for op in (TopK(2), Threshold(0.1)):
-        with pytest.raises(ItemError, match="1 of 5") as caught:
-            op({"probs": scores}, {})
-        assert caught.value.kind == "nan"
+    result = TopK(5)({"probs": scores}, {})
+
+    assert classes(result) == [3, 2, 0, 4, 1]
+    assert np.isnan(result["top_k"][4]["score"])
+    assert classes(TopK(2)({"probs": np.full(4, np.nan, np.float32)}, {})) == [0, 1]
+    assert [entry["class"] for entry in Threshold(0.15)({"p": scores}, {})["classes"]] == [3, 2]
 
 
 def test_softmax_sums_to_one_and_does_not_overflow():
