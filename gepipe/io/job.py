@@ -63,6 +63,7 @@ class Job:
         output: Name of the output file, without its folder.
         status: `running` also after a crash; `interrupted` after an orderly stop.
         inputs: Identity of the input list, or None if it has no known end.
+        span: First input of the run, and the one behind its last; None if there is no last.
         pipeline: Normal form of the pipeline: all that the output depends on.
     """
 
@@ -70,6 +71,7 @@ class Job:
     output: str
     status: Status
     inputs: Inputs | None
+    span: tuple[int, int | None] = (0, None)
     pipeline: Mapping[str, Any] = field(default_factory=dict)
 
     def stored_pipeline(self) -> Any:
@@ -113,7 +115,15 @@ class Job:
         try:
             data = json.loads(path.read_bytes())
             inputs = Inputs(**data["inputs"]) if data["inputs"] else None
-            return cls(data["gepipe"], data["output"], data["status"], inputs, data["pipeline"])
+            first, last = data["span"]
+            return cls(
+                data["gepipe"],
+                data["output"],
+                data["status"],
+                inputs,
+                (first, last),
+                data["pipeline"],
+            )
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gepipe.errors import ClosedError, ConfigError, InternalError
-from gepipe.io.failures import FailuresFile, beside, failures_path
+from gepipe.io.failures import FailuresFile, beside, failures_path, read_failures
 from gepipe.io.job import Inputs, Job, changed, gepipe_version
 from gepipe.io.resume import require_same_inputs, require_same_pipeline, stopped_at
 from gepipe.io.sink import Record
@@ -54,7 +54,7 @@ class Outputs:
         self._failures: FailuresFile | None = None
 
     @classmethod
-    def open(  # noqa: PLR0913 - each is a fact of the job; all but two have defaults
+    def open(  # noqa: PLR0913 - each is a fact of the job, and most have a default
         cls,
         sink: Sink,
         manifest: Manifest | None,
@@ -63,6 +63,7 @@ class Outputs:
         resume: bool = False,
         difference: Callable[[Any, Any], list[str]] = changed,
         first: int = 0,
+        last: int | None = None,
     ) -> Self:
         """Open the files of a job, empty, or cut back to where its last run got.
 
@@ -73,6 +74,7 @@ class Outputs:
             resume: Whether to go on with what is there. Otherwise it is replaced.
             difference: Names what differs between two pipelines in normal form, a line each.
             first: Index of the first input, where a run does only a range of the list.
+            last: Index behind the last input of that range.
 
         Raises:
             ConfigError: The files cannot be written or belong to a run that is going on; or, to
@@ -83,15 +85,19 @@ class Outputs:
                 f"{sink.path!r} is what the inputs are read from; write to another file"
             )
         inputs = None if manifest is None else Inputs.of(manifest)
-        job = Job(gepipe_version(), Path(sink.path).name, "running", inputs, pipeline_form)
+        if last is None and inputs is not None:
+            last = inputs.count
+        name = Path(sink.path).name
+        job = Job(gepipe_version(), name, "running", inputs, (first, last), pipeline_form)
         self = cls(sink, job)
         self.first = self.next = first
         earlier = Job.load(self.job_path) if resume else None
         if earlier is not None:
             require_same_pipeline(earlier, job, difference)
-            if inputs and self._is_complete(earlier):
+            if last is not None and self._is_complete(earlier):
                 self.done = True
-                self.first = self.next = inputs.count
+                self.first = self.next = last
+                self.failed = sum(1 for _ in read_failures(self.failures_path))
                 self.notes = (f"{str(self.path)!r} is complete already: nothing left to do",)
                 return self
         elif resume and self.path.exists() and self.path.stat().st_size:
@@ -145,15 +151,24 @@ class Outputs:
         """Bring the files to the disk and say in the job file how the run ended.
 
         Closing twice is harmless. An interrupted job can be resumed, whatever stopped it.
+
+        Raises:
+            InternalError: A job is called complete that lacks outcomes; it is interrupted then.
         """
         results, failures = self._results, self._failures
         self._results = self._failures = None
         if results is None or failures is None:
             return
+        last = self._job.span[1]
+        lacking = status == "complete" and last is not None and self.next < last
+        if lacking:
+            status = "interrupted"
         with ExitStack() as stack:  # closes each file, whichever of them fails
             stack.callback(failures.close)
             results.close(complete=status == "complete")
         replace(self._job, status=status).save(self.job_path)
+        if lacking:
+            raise InternalError(f"complete at input {self.next} of {last}")
 
     def __enter__(self) -> Self:
         return self
@@ -165,6 +180,7 @@ class Outputs:
         return (
             earlier.status == "complete"
             and earlier.inputs == self._job.inputs
+            and earlier.span == self._job.span
             and self.path.exists()
             and self.failures_path.exists()
         )

@@ -94,7 +94,13 @@ def require_same_inputs(
             "without --resume"
         )
     if was.digest == now.digest and was.count == now.count:
-        return
+        if earlier.span == job.span:
+            return
+        raise ConfigError(
+            f"cannot resume into {job.output!r}: it was begun for the inputs from "
+            f"{earlier.span[0]:,} up to {earlier.span[1]:,}, not from {job.span[0]:,} up to "
+            f"{job.span[1]:,}; ask for the same range, {_ANEW}"
+        )
     what = _first_other(manifest, *files, first)
     if what is None and was.count != now.count:
         what = f"{was.count:,} inputs then, {now.count:,} now"

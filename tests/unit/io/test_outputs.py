@@ -114,7 +114,7 @@ def test_a_complete_job_is_left_alone(sink, tmp_path):
     out = opened(sink, resume=True)
     out.close("complete")
 
-    assert (out.done, out.first) == (True, 10)
+    assert (out.done, out.first, out.failed) == (True, 10, 2)
     assert out.notes[0].endswith("is complete already: nothing left to do")
     assert (tmp_path / "out.jsonl").stat().st_mtime_ns == before
 
@@ -239,13 +239,23 @@ def test_leaving_the_block_early_means_interrupted(sink, tmp_path):
 
 
 def test_a_range_of_a_list_keeps_its_indexes(sink, tmp_path):
-    run(sink, 4, 7, "interrupted", first=4)
+    run(sink, 4, 7, "interrupted", first=4, last=9)
     assert indexes(tmp_path / "out.jsonl") == [4, 5]
 
-    out = run(sink, 7, 10, "complete", first=4, resume=True)
+    with pytest.raises(ConfigError, match="the inputs from 4 up to 9, not from 0 up to 10"):
+        opened(sink, resume=True)
+    out = run(sink, 7, 9, "complete", first=4, last=9, resume=True)
 
     assert out.first == 7
-    assert indexes(tmp_path / "out.jsonl") == [4, 5, 7, 8, 9]
+    assert indexes(tmp_path / "out.jsonl") == [4, 5, 7, 8]
+    assert opened(sink, first=4, last=9, resume=True).done
+
+
+def test_a_job_that_lacks_outcomes_is_never_called_complete(sink, tmp_path):
+    with pytest.raises(InternalError, match="complete at input 7 of 10"):
+        run(sink, 0, 7, "complete")
+
+    assert Job.load(tmp_path / "out.job.json").status == "interrupted"
 
 
 def test_inputs_without_an_end_are_written_but_not_resumed(sink):
