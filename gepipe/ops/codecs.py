@@ -120,18 +120,17 @@ def decode(value: Any, options: DecodeImage, meta: Meta, fit: Fit | None = None)
         height, width = width, height
     meta["height"], meta["width"] = height, width
     gray = options.color == "gray"
-    divisor = 1
+    divisor, order = 1, "gray" if gray else "bgr"
+    pixels: NDArray[np.uint8] | None = None
     if header.simple and header.complete:
         if fit is not None and header.format == "JPEG":
             divisor = _divisor(height, width, fit)
-        flag = _GRAY_AT[divisor] if gray else _COLOR_AT[divisor]
-        pixels = _decode_simple(data, header, int(flag | cv2.IMREAD_IGNORE_ORIENTATION))
-        order = "gray" if gray else "bgr"
-    else:
+        pixels = _decode_simple(data, header, _GRAY_AT[divisor] if gray else _COLOR_AT[divisor])
+    if pixels is None:  # unusual, or damaged: the other library tells, and says what is wrong
         from gepipe.ops import unusual
 
+        divisor, order = 1, "gray" if gray else "rgb"
         pixels = unusual.decode(data, header, options)
-        order = "gray" if gray else "rgb"
     if pixels.ndim == 2:
         pixels = pixels[:, :, None]
     pixels = orient(pixels, turn)
@@ -208,15 +207,13 @@ def _divisor(height: int, width: int, fit: Fit) -> int:
     return 1
 
 
-def _decode_simple(data: bytes, header: Header, flags: int) -> NDArray[np.uint8]:
-    reason = ""
-    try:
-        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
-    except cv2.error as error:
-        pixels, reason = None, f": {error.err}"
-    if pixels is None:
-        raise ItemError("unreadable", f"the {header.format} file does not decode{reason}")
+def _decode_simple(data: bytes, header: Header, flag: int) -> NDArray[np.uint8] | None:
     if header.format == "PNG" and damaged_chunk(data):
         raise ItemError("unreadable", "the PNG file is damaged: a checksum of its pixels is wrong")
-    decoded: NDArray[np.uint8] = pixels
-    return decoded
+    try:
+        pixels: NDArray[np.uint8] | None = cv2.imdecode(
+            np.frombuffer(data, np.uint8), flag | cv2.IMREAD_IGNORE_ORIENTATION
+        )
+    except cv2.error:
+        return None
+    return pixels
