@@ -110,7 +110,7 @@ def _from_cmyk(image: Image.Image, header: Header) -> NDArray[np.uint8]:
             target = ImageCms.createProfile("sRGB")
             if converted := ImageCms.profileToProfile(image, source, target, outputMode="RGB"):
                 return np.asarray(converted)
-        except ImageCms.PyCMSError:
+        except (ImageCms.PyCMSError, OSError):
             pass  # a damaged profile: the plain formula is close enough
     return np.asarray(image.convert("RGB"))
 
