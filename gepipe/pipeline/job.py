@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic_core import PydanticCustomError
 
 from gepipe.errors import ConfigError
+from gepipe.io.files import ImageFiles
 from gepipe.io.manifest import Manifest
 from gepipe.io.outputs import Outputs
 from gepipe.pipeline.crews import make_crews, worker_environment
@@ -18,7 +19,7 @@ from gepipe.runtime.feed import Feed, ListedFeed
 from gepipe.runtime.options import RunOptions
 from gepipe.runtime.supervisor import Supervisor
 from gepipe.spec.normal import difference, normal_form
-from gepipe.spec.parts import shorthand_of, sink_of, source_of
+from gepipe.spec.parts import shorthand_of, sink_of
 
 if TYPE_CHECKING:
     from gepipe.io.sink import Sink
@@ -206,7 +207,7 @@ def _source(spec: PipelineSpec, inputs: Sequence[str]) -> Source:
             raise ConfigError(f"{spec.name}: there is no source; set `source:` or give --input")
         return cast("Source", spec.source)
     if spec.source is None:
-        return cast("Source", _told("--input", source_of, list(inputs)))
+        return ImageFiles(tuple(inputs))  # not validated as YAML: a path may be any bytes
     return cast("Source", _with_path(spec.source, "--input", list(inputs)))
 
 
@@ -215,18 +216,13 @@ def _sink(spec: PipelineSpec, output: str | None) -> Sink:
         if spec.sink is None:
             raise ConfigError(f"{spec.name}: there is no sink; set `sink:` or give --output")
         return cast("Sink", spec.sink)
-    named = _told("--output", sink_of, output)
+    try:
+        named = sink_of(output)
+    except PydanticCustomError as error:
+        raise ConfigError(f"--output: {error.message()}") from None
     if type(named) is type(spec.sink):
         named = _with_path(spec.sink, "--output", [output])  # keeps the YAML's other options
     return cast("Sink", named)
-
-
-def _told(option: str, make: Callable[[Any], Any], value: Any) -> Any:
-    """Make a source or a sink of an option's value, with the option's name before a problem."""
-    try:
-        return make(value)
-    except PydanticCustomError as error:
-        raise ConfigError(f"{option}: {error.message()}") from None
 
 
 def _with_path(plugin: Any, option: str, paths: list[str]) -> Any:
