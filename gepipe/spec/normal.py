@@ -17,11 +17,6 @@ _DECISIVE: Final[dict[str, set[str]]] = {
 }
 
 
-def dump(spec: PipelineSpec) -> dict[str, Any]:
-    """Return the whole pipeline as plain values that load again to an equal one."""
-    return {"pipeline": spec.model_dump(mode="json", exclude_none=True)}
-
-
 def normal_form(spec: PipelineSpec) -> dict[str, Any]:
     """Return what determines the results, as JSON values with every default filled in.
 
@@ -49,8 +44,6 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _differences(key: str, old: Any, new: Any) -> Iterator[str]:
-    if old == new and type(old) is type(new):
-        return
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for name in [*old, *(name for name in new if name not in old)]:
             below = f"{key}.{name}" if key else str(name)
@@ -59,7 +52,7 @@ def _differences(key: str, old: Any, new: Any) -> Iterator[str]:
         for index, (left, right) in enumerate(zip(old, new, strict=True)):
             name = left.get("name") if isinstance(left, Mapping) else None
             yield from _differences(f"{key}.{name}" if name else f"{key}[{index}]", left, right)
-    else:
+    elif _text(old) != _text(new):
         yield f"{key}: {_short(old)} → {_short(new)}"
 
 
@@ -73,6 +66,11 @@ def _names(items: list[Any]) -> list[Any]:
         item.get("name", next(iter(item), None)) if isinstance(item, Mapping) else type(item)
         for item in items
     ]
+
+
+def _text(value: Any) -> str:
+    """Return JSON: unlike Python's own values, there 1 and true differ, and NaN equals itself."""
+    return "" if value is _Absent else json.dumps(value, sort_keys=True)
 
 
 def _short(value: Any) -> str:

@@ -60,12 +60,13 @@ def build(kind: plugins.Kind, name: str, value: Any, base: Path | None, *, role:
         found = issues_of(error.errors(include_url=False), parameters(cls))
         raise nested(dataclasses.replace(i, loc=(name, *i.loc)) for i in found) from None
     except (PydanticUserError, NameError, TypeError) as error:
-        text = f"{name!r} does not declare its parameters as a dataclass can: {str(error).splitlines()[0]}"
+        why = str(error).splitlines()[0]
+        text = f"{name!r} does not declare its parameters as a dataclass can: {why}"
         raise problem(text, name) from error
     if kind == "sinks" or base is None:  # outputs are relative to the current directory
         return part
-    located = getattr(part, "located", None)
-    return located(base) if located else resolve_fields(part, base)
+    paths = {"path", "paths", shorthand_of(cls) or "path"} if kind == "sources" else ()
+    return resolve_fields(part, base, paths)
 
 
 def name_of(kind: plugins.Kind, part: Any) -> str:

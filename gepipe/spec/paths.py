@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Collection
 from pathlib import Path, PurePath
 from typing import Any, Final, TypeVar
 
@@ -40,32 +41,34 @@ def resolve_text(text: str, base: Path | None) -> str:
     return str(base / path)
 
 
-def resolve_fields(part: T, base: Path) -> T:
+def resolve_fields(part: T, base: Path, texts: Collection[str] = ()) -> T:
     """Return an operator or source with its input paths resolved.
 
-    Fields that hold a `Path` are paths, as are `file.py:function` references in text fields. A
-    class that knows better has a method `located(base)`, which is called instead.
+    Fields that hold a `Path` are paths, as are `file.py:function` references in text fields.
 
     Args:
         part: A frozen dataclass.
         base: Folder of the pipeline file.
+        texts: Names of the text fields that hold paths too.
     """
     changed = {}
     for field in dataclasses.fields(part):  # type: ignore[arg-type]
         old = getattr(part, field.name)
-        new = _resolved(old, base)
+        new = _resolved(old, base, is_path=field.name in texts)
         if field.init and new != old:
             changed[field.name] = new
     return dataclasses.replace(part, **changed) if changed else part  # type: ignore[type-var]
 
 
-def _resolved(value: Any, base: Path) -> Any:
+def _resolved(value: Any, base: Path, *, is_path: bool) -> Any:
     if isinstance(value, Path):
         return resolve(value, base)
+    if isinstance(value, str) and is_path:
+        return resolve_text(value, base)
     if isinstance(value, str) and (found := _USER_FILE.fullmatch(value)):
         return resolve_text(found["path"], base) + found["rest"]
     if isinstance(value, tuple):
-        return tuple(_resolved(item, base) for item in value)
+        return tuple(_resolved(item, base, is_path=is_path) for item in value)
     return value
 
 

@@ -28,8 +28,10 @@ _WORDS: Final[dict[str, Scalar]] = {
     "+.inf": math.inf, "+.Inf": math.inf, "+.INF": math.inf,
     "-.inf": -math.inf, "-.Inf": -math.inf, "-.INF": -math.inf,
 }  # fmt: skip
-_INT = re.compile(r"[-+]?[0-9]{1,400}|0o[0-7]{1,400}|0x[0-9a-fA-F]{1,400}", re.ASCII)
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
+_INT: Final = re.compile(r"[-+]?[0-9]{1,400}|0o[0-7]{1,400}|0x[0-9a-fA-F]{1,400}")
+_FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+#: Pattern of what an unquoted scalar must look like to be a number.
+NUMBER: Final = f"{_INT.pattern}|{_FLOAT.pattern}"
 
 
 def parse(text: str, origin: str, problems: list[Problem], place: Place | None = None) -> Node:

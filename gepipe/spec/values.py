@@ -106,6 +106,14 @@ def _hint(name: str, known: list[str]) -> str:
     return plugins.did_you_mean(name, sorted(set(known)))
 
 
+def _plain_gears(gears: tuple[int, ...]) -> list[int]:
+    return list(gears)
+
+
+def _plain_path(path: Path) -> str:
+    return str(path)
+
+
 def _plain_backend(backend: Backend) -> str | dict[str, Any]:
     return {backend.name: dict(backend.options)} if backend.options else backend.name
 
@@ -142,7 +150,7 @@ def each(values: Iterable[Any], build: Callable[[Any], Any]) -> list[Any]:
     for index, value in enumerate(values):
         try:
             built.append(build(value))
-        except PydanticCustomError as error:  # noqa: PERF203 - every problem is wanted
+        except PydanticCustomError as error:
             found: list[Issue] = (error.context or {})["issues"]
             issues += [replace(issue, loc=(index, *issue.loc)) for issue in found]
     if issues:
@@ -163,8 +171,8 @@ Devices = Annotated[
     PlainValidator(_devices),
     PlainSerializer(lambda devices: devices if devices == "auto" else list(devices)),
 ]
-Gears = Annotated[tuple[int, ...], PlainValidator(_gears), PlainSerializer(list)]
-ModelPath = Annotated[Path, PlainValidator(_path), PlainSerializer(str)]
+Gears = Annotated[tuple[int, ...], PlainValidator(_gears), PlainSerializer(_plain_gears)]
+ModelPath = Annotated[Path, PlainValidator(_path), PlainSerializer(_plain_path)]
 BackendChoice = Annotated[Backend, PlainValidator(_backend), PlainSerializer(_plain_backend)]
 PreOps = Annotated[tuple[Any, ...], _ops("pre"), _dump_ops]
 PostOps = Annotated[tuple[Any, ...], _ops("post"), _dump_ops]

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - messages stand in one piece
 """`--set`: changes before validation."""
 
 import pytest
