@@ -46,3 +46,17 @@ def quiet_signals() -> None:
 def yield_to_others() -> None:
     """Let infer, post and supervisor run first: the accelerator must not wait for a CPU."""
     os.nice(_NICE)
+
+
+def let_server_end() -> None:
+    """Let go of the pipe by which the fork server learns that the supervisor is gone.
+
+    Each worker inherits its writing end. A worker that hangs while the supervisor is killed would
+    keep the server alive, and with it itself: it ends with the server, see `die_with_parent`.
+    """
+    from multiprocess import forkserver
+
+    server = forkserver._forkserver  # noqa: SLF001 - no public way exists
+    fd, server._forkserver_alive_fd = server._forkserver_alive_fd, None  # noqa: SLF001
+    if fd is not None:
+        os.close(fd)

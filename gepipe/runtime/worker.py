@@ -20,7 +20,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gepipe.errors import GepipeError, ItemError
+from gepipe.errors import ConfigError, GepipeError, ItemError, PluginError
 from gepipe.runtime import tuning
 from gepipe.runtime.board import Board, Line
 from gepipe.runtime.channel import WorkerChannel
@@ -132,6 +132,7 @@ def main(
     """Run a worker. The target of its process; does not return."""
     tuning.quiet_signals()
     tuning.die_with_parent()
+    tuning.let_server_end()
     tuning.keep_freed_memory()
     if role == "pre":
         tuning.yield_to_others()
@@ -195,6 +196,9 @@ def _serve_rows(
             row_views = {name: view[row, ...] for name, view in views.items()}
             try:
                 result = call(extra, row_views) if payload_first else call(row_views, extra)
+            except (ConfigError, PluginError) as error:  # every item would fail alike
+                channel.send(("failed", type(error).__name__, _text(error), ""))
+                return
             except BaseException as error:  # noqa: BLE001 - user code must not end a worker
                 result = _fault(error)
             results.append(result)
