@@ -1,0 +1,55 @@
+"""The photos that the benchmarks work on, made once from the sample photos."""
+
+from __future__ import annotations
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+PHOTOS = ROOT / "samples" / "media" / "photos"
+CACHE = ROOT / ".cache" / "bench"
+_VERSION = 2
+_GRAIN = 5.0  # enlarged photos are too smooth
+_QUALITY = 88  # with the grain, some 240 KB a photo of 1280x720, as from a camera
+
+
+def jpegs(count: int, width: int = 1280, height: int = 720) -> list[str]:
+    """Return paths of different photos of that size; made at the first call."""
+    folder = CACHE / f"jpeg-{width}x{height}-v{_VERSION}"
+    done = folder / f"{count}.done"
+    paths = [folder / f"{number:05}.jpg" for number in range(count)]
+    if not done.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        photos = [cv2.imread(str(path)) for path in sorted(PHOTOS.iterdir())]
+        grain = np.random.default_rng(0).normal(0, _GRAIN, (height, width, 1)).astype(np.float32)
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda n: _write(paths[n], n, photos, grain), range(count)))
+        done.touch()
+    return [str(path) for path in paths]
+
+
+def _write(path: Path, number: int, photos: list[np.ndarray], grain: np.ndarray) -> None:
+    random = np.random.default_rng(number)
+    photo = photos[number % len(photos)]
+    high, wide = photo.shape[:2]
+    part_wide = int(wide * random.uniform(0.6, 0.95))
+    part_high = min(high, int(part_wide * grain.shape[0] / grain.shape[1]))
+    top, left = random.integers(high - part_high + 1), random.integers(wide - part_wide + 1)
+    part = photo[top : top + part_high, left : left + part_wide]
+    image = cv2.resize(part, grain.shape[1::-1], interpolation=cv2.INTER_CUBIC)
+    shift = tuple(int(step) for step in random.integers(0, grain.shape[:2]))
+    noisy = image.astype(np.float32) + np.roll(grain, shift, axis=(0, 1))
+    ok, content = cv2.imencode(
+        ".jpg", noisy.clip(0, 255).astype(np.uint8), [cv2.IMWRITE_JPEG_QUALITY, _QUALITY]
+    )
+    assert ok
+    path.write_bytes(content.tobytes())
+
+
+def clear() -> None:
+    """Remove what was made."""
+    shutil.rmtree(CACHE, ignore_errors=True)

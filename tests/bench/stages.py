@@ -1,0 +1,24 @@
+"""Stage functions of the benchmarks' pipelines."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+_ROW = np.zeros(64, np.uint8)
+
+
+def nothing(value: Any) -> np.ndarray:  # noqa: ARG001
+    return _ROW
+
+
+def slow_row(value: Any, seconds: float) -> np.ndarray:  # noqa: ARG001
+    time.sleep(seconds)  # noqa: TID251 - a stage that takes exactly that long
+    return _ROW
+
+
+def slow_record(outputs: Any, seconds: float) -> list[float]:
+    time.sleep(seconds)  # noqa: TID251 - a stage that takes exactly that long
+    return outputs["y"].tolist()
