@@ -6,12 +6,14 @@ from typing import Annotated
 
 import typer
 
+from gepipe.cli.options import File, Inputs, Overrides
+
 _EXAMPLES = """
 Examples:
 
-  gepipe run pipelines/classify.yaml
+    gepipe run pipelines/classify.yaml
 
-  gepipe run classify.yaml --input "photos/**/*.jpg" --output out/mine.jsonl --limit 100
+    gepipe run classify.yaml --input "photos/**/*.jpg" --output out/mine.jsonl --limit 100
 """
 
 
@@ -20,17 +22,9 @@ def add_to(app: typer.Typer) -> None:
     app.command(epilog=_EXAMPLES)(run)
 
 
-def run(  # noqa: PLR0913 - one an option
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The pipeline file (YAML).")],
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input",
-            metavar="PATH",
-            help="Read this file, folder or pattern instead of the file's source; may be repeated: "
-            "--input photos --input more/a.jpg",
-        ),
-    ] = None,
+def run(  # noqa: PLR0913, PLR0917 - one an option
+    file: File,
+    inputs: Inputs = None,
     output: Annotated[
         str | None,
         typer.Option(
@@ -38,14 +32,7 @@ def run(  # noqa: PLR0913 - one an option
             help="Write the results here instead of into the file's sink: --output out/mine.csv",
         ),
     ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="STAGE.KEY=VALUE",
-            help="Change a key for this run; may be repeated: --set preprocess.batch_size=16",
-        ),
-    ] = None,
+    overrides: Overrides = None,
     limit: Annotated[
         int | None,
         typer.Option(metavar="N", min=1, help="Do the first N inputs only: --limit 100"),

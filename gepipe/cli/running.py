@@ -95,8 +95,10 @@ def _opening(name: str, job: Job) -> str:
         f"{name}: {count(left, 'input')}"
         + (f" left of {job.total:,}" if job.first else "")
         + f"; {'; '.join(job.notes)}",
-        f"workers: {workers}; batch {job.batch}; "
-        f"slots {statistics.slots} a link, {size(statistics.slot_nbytes)} of shared memory",
+        (
+            f"workers: {workers}; batch {job.batch}; slots {statistics.slots} a link, "
+            f"{size(statistics.slot_nbytes)} of shared memory"
+        ),
     ]
     return "\n".join(harmless(line) for line in lines)
 

@@ -52,9 +52,14 @@ def _handle(handler: signal._HANDLER) -> None:
 
 
 def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
+    leave(Interrupted.exit_code)
+
+
+def leave(code: int) -> NoReturn:
+    """End this process at once; what it started ends with it."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, RuntimeError, ValueError):  # gone, or in the middle of a write
+        except (AttributeError, OSError, RuntimeError, ValueError):  # gone, or being written to
             continue
-    os._exit(Interrupted.exit_code)
+    os._exit(code)

@@ -37,19 +37,19 @@ def make_crews(
     post = PostBody(plan_post(spec.post.ops), encode, spec.infer.nan)
     return {
         "pre": Crew(
-            spec.pre.name, [_pickled(pre, spec.pre.name)] * start.pre_workers, spec.pre.timeout
+            spec.pre.name, [pickled(pre, spec.pre.name)] * start.pre_workers, spec.pre.timeout
         ),
         "infer": Crew(
             spec.infer.name,
             [
-                _pickled(InferBody(start.engine, start.model, options), spec.infer.name)
+                pickled(InferBody(start.engine, start.model, options), spec.infer.name)
                 for options in start.engines
             ],
             start.timeout_s or math.inf,
         ),
         "post": Crew(
             spec.post.name,
-            [_pickled(post, spec.post.name)] * start.post_workers,
+            [pickled(post, spec.post.name)] * start.post_workers,
             spec.post.timeout,
         ),
     }
@@ -64,7 +64,12 @@ def worker_environment() -> Mapping[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
 
 
-def _pickled(body: object, stage: str) -> bytes:
+def pickled(body: object, stage: str) -> bytes:
+    """Return what a worker of `stage` is sent.
+
+    Raises:
+        ConfigError: It cannot be sent to another process.
+    """
     import dill
 
     try:

@@ -82,7 +82,7 @@ class Job:
             ConfigError: Source or sink is missing.
         """
         self._spec = spec
-        self._source = _source(spec, inputs)
+        self._source = chosen_source(spec, inputs)
         self._sink = _sink(spec, output)
         self._resume = resume
         self._limit = limit
@@ -201,7 +201,12 @@ class Job:
             return supervisor.run(open_feed, emit)
 
 
-def _source(spec: PipelineSpec, inputs: Sequence[str]) -> Source:
+def chosen_source(spec: PipelineSpec, inputs: Sequence[str] = ()) -> Source:
+    """Return the YAML's source, or the one that `--input` asks for.
+
+    Raises:
+        ConfigError: There is none, or it takes no such paths.
+    """
     if not inputs:
         if spec.source is None:
             raise ConfigError(f"{spec.name}: there is no source; set `source:` or give --input")

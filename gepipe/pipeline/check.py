@@ -1,0 +1,215 @@
+"""Finds everything about a pipeline that can be known before the start, all at once.
+
+Operators and models are set up in processes of their own, as in a run: the calling process loads
+no inference library, and user code that crashes takes nothing along.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gepipe.errors import ConfigError, GepipeError
+from gepipe.pipeline import neighbours
+from gepipe.pipeline.bodies import InferBody
+from gepipe.pipeline.crews import pickled, worker_environment
+from gepipe.pipeline.job import chosen_source
+from gepipe.pipeline.plan import StartPlan, plan_slots, plan_start
+from gepipe.runtime.probe import set_up
+from gepipe.runtime.worker import ModelInfo
+from gepipe.spec.load import load
+
+if TYPE_CHECKING:
+    from gepipe.io.source import Source
+    from gepipe.ops.op import Op
+    from gepipe.runtime.events import Role
+    from gepipe.runtime.options import SlotPlan
+    from gepipe.spec.model import PipelineSpec
+
+
+@dataclass
+class Preparation:
+    """Sets a stage's operators up, as its workers will.
+
+    Attributes:
+        ops: The operators.
+    """
+
+    ops: Sequence[Op]
+
+    def setup(self) -> None:
+        """Set up every operator.
+
+        Raises:
+            ConfigError: Lists what is wrong with each, a line each.
+        """
+        problems = []
+        for op in self.ops:
+            try:
+                op.setup()
+            except GepipeError as error:
+                problems.append(f"{op.title}: {error}")
+            except BaseException as error:  # noqa: BLE001 - user code may raise anything
+                problems.append(f"{op.title}: {type(error).__name__}: {error}")
+        if problems:
+            raise ConfigError("\n".join(problem.replace("\n", " ") for problem in problems))
+
+
+@dataclass
+class Findings:
+    """What a check found.
+
+    Attributes:
+        errors: What would stop a run, or make every item fail.
+        warnings: What is worth a second look.
+        notes: What will be used: inputs, engine, model.
+        input_count: Inputs of the source, where they can be counted.
+        model: What the model takes and makes, once it is open.
+    """
+
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    input_count: int | None = None
+    model: ModelInfo | None = None
+
+    def attempt(self, action: Callable[[], Any]) -> Any:
+        """Return what `action` returns; if it fails, note why and return None."""
+        try:
+            return action()
+        except GepipeError as error:
+            self.errors += str(error).splitlines()
+            return None
+
+
+def check(
+    path: str | os.PathLike[str], overrides: Sequence[str] = (), inputs: Sequence[str] = ()
+) -> Findings:
+    """Check a pipeline file.
+
+    Args:
+        path: The YAML file.
+        overrides: Changes such as `preprocess.batch_size=16`.
+        inputs: Paths that replace those of the YAML's source.
+    """
+    found = Findings()
+    spec = found.attempt(lambda: load(path, overrides))
+    if spec is not None:
+        _check_source(spec, inputs, found)
+        _check_sink(spec, found)
+        _check_stages(spec, found)
+    return found
+
+
+def open_model(spec: PipelineSpec, start: StartPlan) -> ModelInfo:
+    """Open the model in a process of its own, on the first device, and close it again.
+
+    Raises:
+        GepipeError: It does not open.
+    """
+    (info,) = set_up([("infer", _infer_body(spec, start))], environ=worker_environment())
+    if not isinstance(info, ModelInfo):
+        assert info is not None
+        raise info
+    return info
+
+
+def resolve(spec: PipelineSpec) -> tuple[StartPlan, ModelInfo, SlotPlan]:
+    """Settle everything that a run of the pipeline would settle.
+
+    Raises:
+        GepipeError: The model does not open, or does not fit.
+    """
+    start = plan_start(spec)
+    info = open_model(spec, start)
+    return start, info, plan_slots(spec, info)
+
+
+def _check_source(spec: PipelineSpec, inputs: Sequence[str], found: Findings) -> None:
+    if spec.source is None and not inputs:
+        found.warnings.append("there is no source; give the inputs with --input")
+        return
+    source: Source | None = found.attempt(lambda: chosen_source(spec, inputs))
+    if source is None:
+        return
+    if not source.finite or getattr(source, "path", "") == "-":
+        found.notes.append("inputs: cannot be counted before the start")
+        return
+    found.input_count = found.attempt(lambda: sum(1 for _ in source.entries()))
+    if found.input_count is not None:
+        found.notes.append(f"inputs: {found.input_count:,}")
+
+
+def _check_sink(spec: PipelineSpec, found: Findings) -> None:
+    if spec.sink is None:
+        found.warnings.append("there is no sink; say where the results go with --output")
+        return
+    path = Path(spec.sink.path)
+    if path.is_dir():
+        found.errors.append(f"sink: {str(path)!r} is a folder; expected a file")
+    elif path.exists() and not os.access(path, os.W_OK):
+        found.errors.append(f"sink: {str(path)!r} cannot be written; check its permissions")
+    else:
+        folder = path.parent
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        if not folder.is_dir():
+            found.errors.append(f"sink: {str(folder)!r} is a file; expected a folder")
+        elif not os.access(folder, os.W_OK | os.X_OK):
+            found.errors.append(f"sink: nothing can be written to {str(folder)!r}")
+    if path.suffix == ".parquet" and find_spec("pyarrow") is None:
+        found.errors.append("sink: parquet needs pyarrow: pip install 'gepipe[parquet]'")
+
+
+def _check_stages(spec: PipelineSpec, found: Findings) -> None:
+    start = found.attempt(lambda: plan_start(spec))
+    workers: list[tuple[Role, bytes]] = []
+    stages: list[str] = []
+
+    def add(role: Role, stage: str, make: Callable[[], bytes]) -> None:
+        body = found.attempt(make)
+        if body is not None:
+            workers.append((role, body))
+            stages.append(stage)
+
+    if start is not None:
+        found.notes += start.notes
+        add("infer", spec.infer.name, lambda: _infer_body(spec, start))
+    add("pre", spec.pre.name, lambda: pickled(Preparation(spec.pre.ops), spec.pre.name))
+    add("post", spec.post.name, lambda: pickled(Preparation(spec.post.ops), spec.post.name))
+    for stage, outcome in zip(stages, set_up(workers, environ=worker_environment()), strict=True):
+        if isinstance(outcome, ModelInfo):
+            found.model = outcome
+        elif outcome is not None:
+            found.errors += [f"{stage}: {line}" for line in str(outcome).splitlines()]
+    if found.model is not None:
+        _check_neighbours(spec, found.model, found)
+
+
+def _check_neighbours(spec: PipelineSpec, info: ModelInfo, found: Findings) -> None:
+    found.notes += [*info.notes, *_tensors(info)]
+    mismatches = [
+        *neighbours.input_mismatches(spec, info),
+        *neighbours.output_mismatches(spec, info),
+    ]
+    found.errors += mismatches
+    found.warnings += neighbours.unknown_input(spec, info)
+    found.warnings += neighbours.batch_mismatches(spec, info)
+    try:
+        plan_slots(spec, info)
+    except GepipeError as error:
+        if not mismatches:  # it would only say the same in other words
+            found.errors.append(str(error))
+
+
+def _tensors(info: ModelInfo) -> Iterator[str]:
+    for word, rows in (("takes", info.inputs), ("makes", info.outputs)):
+        yield f"model {word} " + ", ".join(f"{row.name} {neighbours.text(row)}" for row in rows)
+
+
+def _infer_body(spec: PipelineSpec, start: StartPlan) -> bytes:
+    return pickled(InferBody(start.engine, start.model, start.engines[0]), spec.infer.name)

@@ -1,0 +1,176 @@
+"""Whether what a stage makes is what the next one takes: names, data types, shapes, batches.
+
+Each mismatch names both ends and what to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gepipe.engines.gears import portions
+from gepipe.ops.plan import plan_pre
+from gepipe.ops.results import Identity, Softmax, Threshold, TopK
+from gepipe.plugins import did_you_mean
+from gepipe.tensors import DYNAMIC, TensorSpec
+
+if TYPE_CHECKING:
+    from gepipe.runtime.worker import ModelInfo
+    from gepipe.spec.model import PipelineSpec
+
+
+def input_mismatches(spec: PipelineSpec, info: ModelInfo) -> Iterator[str]:
+    """Compare what the pre stage makes with the model's inputs."""
+    made = plan_pre(spec.pre.ops).output_specs()
+    if made is None:
+        return
+    stage = spec.pre.name
+    if len(info.inputs) > 1:
+        takes = ", ".join(f"{row.name!r} {text(row)}" for row in info.inputs)
+        yield (
+            f"stage {stage!r} makes one tensor, {text(made)}; the model has {len(info.inputs)} "
+            f"inputs: {takes}; end the stage with `- python: module:function` that returns a dict "
+            "of name to array"
+        )
+        return
+    (row,) = info.inputs
+    if row.accepts(made):
+        return
+    yield (
+        f"stage {stage!r} makes {text(made)}; the model's input {row.name!r} takes {text(row)}; "
+        f"{_remedy(made, row, info.gears)}"
+    )
+
+
+def unknown_input(spec: PipelineSpec, info: ModelInfo) -> Iterator[str]:
+    """Say what cannot be compared before the run."""
+    if plan_pre(spec.pre.ops).output_specs() is None:
+        takes = ", ".join(f"{row.name!r} {text(row)}" for row in info.inputs)
+        yield (
+            f"what stage {spec.pre.name!r} makes is only known when it runs; the model takes "
+            f"{takes}; items that do not fit will be set aside"
+        )
+
+
+def _remedy(made: TensorSpec, row: TensorSpec, gears: Sequence[int]) -> str:
+    ours, theirs = made.shape, row.shape
+    if len(gears) == 1 and ours == (gears[0], *theirs):
+        return (
+            "the model seems to have no batch axis: its first axis is as long as an item's; export "
+            "it with the batch as the first axis of each input and output"
+        )
+    hints = []
+    if len(ours) == 3 == len(theirs) and not _fits(ours, theirs):
+        if _fits((ours[2], *ours[:2]), theirs):
+            return "use `- to_tensor: {layout: nchw}` as the last operator"
+        if _fits((*ours[1:], ours[0]), theirs):
+            return "use `- to_tensor: {layout: nhwc}` as the last operator"
+        first = theirs[0] in (1, 3, 4)  # else the channel is the last axis
+        channels = (ours[0], theirs[0]) if first else (ours[2], theirs[2])
+        size = (ours[1:], theirs[1:]) if first else (ours[:2], theirs[:2])
+        if not _fits(*size):
+            wanted = ", ".join("any" if n == DYNAMIC else str(n) for n in size[1])
+            hints.append(f"set the size in resize, center_crop or letterbox to [{wanted}]")
+        if not _fits(channels[:1], channels[1:]):
+            color = {1: "grey", 3: "rgb or bgr"}.get(channels[1])
+            hints.append(
+                f"use `decode_image: {{color: …}}` with {color}"
+                if color
+                else f"make {channels[1]} channels"
+            )
+    elif len(ours) != len(theirs):
+        hints.append(f"make {len(theirs)} axes for one item, without the batch")
+    elif not _fits(ours, theirs):
+        hints.append(f"make the shape {_extents(theirs)}")
+    if made.dtype != row.dtype:
+        hints.append(f"add `- cast: {row.dtype}` at the end, or normalize for float32")
+    return " and ".join(hints)
+
+
+def _fits(ours: Sequence[int], theirs: Sequence[int]) -> bool:
+    return len(ours) == len(theirs) and all(
+        a == b or DYNAMIC in (a, b) for a, b in zip(ours, theirs, strict=True)
+    )
+
+
+def batch_mismatches(spec: PipelineSpec, info: ModelInfo) -> Iterator[str]:
+    """Say how much of the model's work would be padding."""
+    batch = spec.pre.batch_size
+    if batch == "auto" or not info.gears:
+        return
+    executed = sum(portion.gear for portion in portions(batch, info.gears))
+    if executed == batch:
+        return
+    sizes = ", ".join(map(str, info.gears))
+    yield (
+        f"stage {spec.pre.name!r} makes batches of {batch}; the model takes {sizes} rows at a "
+        f"time: {executed - batch} of {executed} rows it computes are padding; set batch_size to "
+        f"a multiple of {info.gears[-1]}, or leave it out"
+    )
+
+
+def output_mismatches(spec: PipelineSpec, info: ModelInfo) -> Iterator[str]:
+    """Compare the model's outputs with what the post operators name and need."""
+    outputs = {row.name: row for row in info.outputs}
+    for op in spec.post.ops:
+        if isinstance(op, Identity):
+            for kept in op.outputs or ():
+                if kept not in outputs:
+                    yield _no_output(spec.post.name, op, kept, outputs)
+            continue
+        if not isinstance(op, Softmax | TopK | Threshold):
+            return  # user code: what follows gets what it returns
+        name = op.output
+        if name is None and len(outputs) > 1:
+            yield (
+                f"stage {spec.post.name!r}: {op.title}: the model has the outputs "
+                f"{', '.join(map(repr, outputs))}; say which one it works on: `output: …`"
+            )
+        elif name is not None and name not in outputs:
+            yield _no_output(spec.post.name, op, name, outputs)
+        elif not isinstance(op, Softmax):
+            yield from _score_mismatches(spec.post.name, op, outputs[name or next(iter(outputs))])
+        if not isinstance(op, Softmax):
+            return  # what follows gets its record
+
+
+def _no_output(stage: str, op: Any, name: str, outputs: dict[str, TensorSpec]) -> str:
+    return (
+        f"stage {stage!r}: {op.title}: the model has no output {name!r}; "
+        f"{did_you_mean(name, list(outputs))}"
+    )
+
+
+def _score_mismatches(stage: str, op: TopK | Threshold, row: TensorSpec) -> Iterator[str]:
+    if not row.is_static:
+        return
+    classes = 1
+    for extent in row.shape:
+        classes *= extent
+    if row.shape and max(row.shape) != classes:
+        yield (
+            f"stage {stage!r}: {op.title} takes one row of scores; the model's output "
+            f"{row.name!r} makes {text(row)} for one item; choose another output, or write the "
+            "operator as `- python: module:function`"
+        )
+    elif op.labels is not None:
+        from gepipe.errors import ConfigError
+        from gepipe.ops.scores import Labels
+
+        try:
+            labels = Labels.read(op.labels)
+        except ConfigError:  # told by the operator's own set-up
+            return
+        try:
+            labels.check(classes, row.name)
+        except ConfigError as error:
+            yield f"stage {stage!r}: {op.title}: {error}"
+
+
+def text(spec: TensorSpec) -> str:
+    """Return data type and shape, such as `float32 [3, 224, 224]`."""
+    return f"{spec.dtype} {_extents(spec.shape)}"
+
+
+def _extents(shape: Sequence[int]) -> str:
+    return f"[{', '.join('any' if extent == DYNAMIC else str(extent) for extent in shape)}]"

@@ -1,0 +1,93 @@
+"""Setting a worker up without giving it work: what `gepipe check` and `gepipe plan` look with."""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from gepipe import errors
+from gepipe.errors import GepipeError, ItemError, WorkerStartError
+from gepipe.runtime.events import WorkerId
+from gepipe.runtime.process import WorkerProcess, describe_exit, stop
+from gepipe.runtime.worker import ModelInfo
+
+if TYPE_CHECKING:
+    from gepipe.runtime.events import Role
+
+_GRACE_S: Final = 1.5
+
+#: What an infer worker says of its model, None of the others, or why it did not get ready.
+Outcome: TypeAlias = "ModelInfo | GepipeError | None"
+
+
+def set_up(
+    workers: Sequence[tuple[Role, bytes]],
+    *,
+    environ: Mapping[str, str],
+    timeout_s: float = 300.0,
+) -> list[Outcome]:
+    """Start each worker in its own process, let it set itself up, and end it.
+
+    Args:
+        workers: Role and pickled body of each; see `gepipe.runtime.supervisor.Crew`.
+        environ: Environment variables that they must have as they are now.
+        timeout_s: Limit for all of them together.
+
+    Returns:
+        For each what it said: of an infer worker its model, of others None, or why it failed.
+    """
+    outcomes: list[Outcome] = [None] * len(workers)
+    open_count: dict[str, int] = {}
+    processes: list[WorkerProcess] = []
+    selector = selectors.DefaultSelector()
+    try:
+        for place, (role, body) in enumerate(workers):
+            worker = WorkerId(role, open_count.setdefault(role, 0))
+            open_count[role] += 1
+            processes.append(WorkerProcess(worker, place, body, environ))
+        waiting = set(range(len(processes)))
+        for place, process in enumerate(processes):
+            selector.register(process.channel, selectors.EVENT_READ, place)
+            selector.register(process.process.sentinel, selectors.EVENT_READ, place)
+        deadline = time.monotonic() + timeout_s
+        while waiting:
+            ready = selector.select(max(0.0, deadline - time.monotonic()))
+            if not ready:
+                for place in waiting:
+                    outcomes[place] = WorkerStartError(
+                        f"{processes[place].worker} did not become ready within {timeout_s:g} s"
+                    )
+                break
+            for place in {key.data for key, _ in ready} & waiting:
+                if said := _said(processes[place]):
+                    (outcomes[place],) = said
+                    waiting.discard(place)
+                    selector.unregister(processes[place].channel)
+                    selector.unregister(processes[place].process.sentinel)
+    finally:
+        selector.close()
+        stop(processes, grace_s=_GRACE_S)
+    return outcomes
+
+
+def _said(process: WorkerProcess) -> tuple[Outcome] | None:
+    """Return what a worker said of its set-up; None if it has said nothing yet."""
+    for message in process.channel.receive():
+        match message:
+            case ("ready", info):
+                return (None if info is None else ModelInfo.from_plain(info),)
+            case ("failed", kind, text, trace):
+                return (_error(kind, text, trace),)
+    exitcode = process.process.exitcode
+    if exitcode is None:
+        return None
+    return (WorkerStartError(f"{process.worker} {describe_exit(exitcode)} during set-up"),)
+
+
+def _error(kind: str, text: str, trace: str) -> GepipeError:
+    known = getattr(errors, kind, None)
+    if isinstance(known, type) and issubclass(known, GepipeError) and known is not ItemError:
+        return known(text)
+    return WorkerStartError(f"set-up failed: {text}\n{trace.rstrip()}")
