@@ -63,7 +63,7 @@ def build(kind: plugins.Kind, name: str, value: Any, base: Path | None, *, role:
         why = str(error).splitlines()[0]
         text = f"{name!r} does not declare its parameters as a dataclass can: {why}"
         raise problem(text, name) from error
-    if kind == "sinks" or base is None:  # outputs are relative to the current directory
+    if kind == "sinks":  # outputs are relative to the current directory
         return part
     paths = {"path", "paths", shorthand_of(cls) or "path"} if kind == "sources" else ()
     return resolve_fields(part, base, paths)

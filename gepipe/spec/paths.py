@@ -9,6 +9,8 @@ is always relative to the current directory and is left alone.
 from __future__ import annotations
 
 import dataclasses
+import glob
+import os
 import re
 from collections.abc import Collection
 from pathlib import Path, PurePath
@@ -33,22 +35,22 @@ def resolve_text(text: str, base: Path | None) -> str:
     """Do the same as `resolve` for text, and keep what is no path: `-` and `scheme://…`."""
     if text in ("", "-") or "://" in text:
         return text
-    if text.startswith("~"):
-        return str(Path(text).expanduser())
+    if text == "~" or text.startswith("~/"):
+        return os.path.expanduser(text)  # noqa: PTH111 - Path's raises where there is no home
     path = Path(text)
-    if base is None or path.is_absolute() or _exists(path) or not _exists(base / path):
+    if base is None or path.is_absolute() or _exists(path, Path()) or not _exists(path, base):
         return text
     return str(base / path)
 
 
-def resolve_fields(part: T, base: Path, texts: Collection[str] = ()) -> T:
+def resolve_fields(part: T, base: Path | None, texts: Collection[str] = ()) -> T:
     """Return an operator or source with its input paths resolved.
 
     Fields that hold a `Path` are paths, as are `file.py:function` references in text fields.
 
     Args:
         part: A frozen dataclass.
-        base: Folder of the pipeline file.
+        base: Folder of the pipeline file, or None where there is none.
         texts: Names of the text fields that hold paths too.
     """
     changed = {}
@@ -60,7 +62,7 @@ def resolve_fields(part: T, base: Path, texts: Collection[str] = ()) -> T:
     return dataclasses.replace(part, **changed) if changed else part  # type: ignore[type-var]
 
 
-def _resolved(value: Any, base: Path, *, is_path: bool) -> Any:
+def _resolved(value: Any, base: Path | None, *, is_path: bool) -> Any:
     if isinstance(value, Path):
         return resolve(value, base)
     if isinstance(value, str) and is_path:
@@ -72,13 +74,19 @@ def _resolved(value: Any, base: Path, *, is_path: bool) -> Any:
     return value
 
 
-def _exists(path: Path) -> bool:
-    """Whether there is such a path, or a folder for a glob pattern to search."""
-    if path.exists():
-        return True
+def _exists(path: Path, folder: Path) -> bool:
+    """Whether there is such a path below a folder, or something for a glob pattern to find."""
+    try:
+        if (folder / path).exists():
+            return True
+    except (OSError, ValueError):  # too long, a NUL in it, or not ours to look at
+        return False
     fixed: list[str] = []
     for part in path.parts:
         if _MAGIC.search(part):
-            return Path(*fixed).is_dir() if fixed else any(Path().glob(str(path)))
+            if fixed:
+                return folder.joinpath(*fixed).is_dir()
+            found = glob.iglob(str(path), root_dir=folder, recursive=True)  # noqa: PTH207
+            return next(found, None) is not None
         fixed.append(part)
     return False

@@ -49,6 +49,12 @@ def test_an_absolute_path_stays_and_a_tilde_is_the_home_folder(folders, monkeypa
 
     assert resolve("/m.onnx", conf) == Path("/m.onnx")
     assert resolve("~/m.onnx", conf) == Path("/home/me/m.onnx")
+    assert resolve("~nobody-of-that-name/m.onnx", conf) == Path("~nobody-of-that-name/m.onnx")
+
+
+@pytest.mark.parametrize("text", ["x" * 300, "a\0b", "**x", "a/**b/[", "[", "x" * 300 + "/*.jpg"])
+def test_a_path_that_cannot_be_is_for_others_to_refuse(folders, text) -> None:
+    assert resolve_text(text, folders[1]) == text
 
 
 def test_a_glob_is_looked_for_by_the_folder_that_it_searches(folders) -> None:
