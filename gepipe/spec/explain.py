@@ -108,7 +108,7 @@ _LIMITS: Final[dict[str, Callable[[dict[str, Any]], str]]] = {
     "less_than": lambda ctx: f"expected less than {ctx['lt']}",
     "multiple_of": lambda ctx: f"expected a multiple of {ctx['multiple_of']}",
     "finite_number": lambda _: "expected a finite number",
-    "string_too_short": lambda ctx: f"expected at least {ctx['min_length']} characters",
+    "string_too_short": lambda ctx: f"expected text of {ctx['min_length']} or more characters",
     "string_pattern_mismatch": lambda ctx: f"expected text like {ctx['pattern']}",
 }
 

@@ -201,7 +201,7 @@ KNOWN = "known: depth, max_failures, max_wait, name, on_error, sink, source, sta
         ("stages:\n", "f.yaml:1: stages: has no value"),
         ("stages: 3\n", "f.yaml:1: stages: expected a list of stages, each with - name: …, got 3"),
         ("name: 5\n" + BARE, "f.yaml:1: name: expected text, got 5"),
-        ("name: ''\n" + BARE, "f.yaml:1: name: expected at least 1 characters, got ''"),
+        ("name: ''\n" + BARE, "f.yaml:1: name: expected text of 1 or more characters, got ''"),
         ("origin: x\n" + BARE, f"f.yaml:1: origin: unknown key 'origin'; {KNOWN}"),
         ("depth: '2'\n" + BARE, "f.yaml:1: depth: expected a whole number of at least 1, got '2'"),
         ("depth: true\n" + BARE, "f.yaml:1: depth: expected a whole number of at least 1, got true"),
