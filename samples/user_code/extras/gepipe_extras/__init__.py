@@ -1,0 +1,1 @@
+"""Plugins for gepipe: an operator, an engine, a source and a sink."""
