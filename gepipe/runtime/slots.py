@@ -16,8 +16,8 @@ class Slot(Enum):
     DRAINING = "draining"  # its consumers read rows
 
 
-_ALLOWED = {
-    Slot.FREE: {Slot.FILLING},
+_ALLOWED: dict[Slot, set[Slot]] = {
+    Slot.FREE: set(),  # only `acquire` takes a free one
     Slot.FILLING: {Slot.READY, Slot.FREE},  # FREE: no item of it is left
     Slot.READY: {Slot.DRAINING, Slot.FREE},
     Slot.DRAINING: {Slot.FREE},
