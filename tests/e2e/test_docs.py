@@ -261,3 +261,39 @@ def without_comments(block: Block) -> list[str]:
 def test_the_readme_can_be_read_in_three_minutes() -> None:
     for page in (ROOT / "README.md", ROOT / "README.zh.md"):
         assert len(page.read_text(encoding="utf-8").splitlines()) < 200
+
+
+@pytest.mark.parametrize("page", ["failures.md", "failures.zh.md"])
+def test_the_table_of_failures_has_the_kinds_of_the_code(page: str) -> None:
+    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "gepipe").rglob("*.py"))
+    raised = set(re.findall(r'(?:ItemError|NanError)\(\s*"([a-z_]+)"', code)) | {"crash", "timeout"}
+
+    listed = set(
+        re.findall(r"^\| `([a-z_]+)` \|", (ROOT / "docs" / page).read_text(), re.MULTILINE)
+    )
+
+    assert listed == raised
+
+
+@pytest.mark.skipif(not FETCHED, reason="the samples are not fetched")
+def test_the_readme_shows_what_a_run_says(tmp_path: Path) -> None:
+    (shown,) = [b.text for b in blocks(ROOT / "README.md") if b.text.startswith("classify: 8")]
+    opening, rows, end = (part.splitlines() for part in re.split(r"\n\n.*─\n|\n\n", shown))
+
+    done = subprocess.run(
+        [sys.executable, "-c", "from gepipe.cli.app import main; main()", "run",
+         "pipelines/classify.yaml", "--output", str(tmp_path / "classify.jsonl")],
+        cwd=ROOT, capture_output=True, text=True, timeout=100, check=True,
+    )  # fmt: skip
+
+    said, table = done.stderr.splitlines(), done.stdout.splitlines()
+    assert [masked(line) for line in said[:2]] == [masked(line) for line in opening]
+    assert [masked(line) for line in table[-2:-1]] == [masked(line) for line in end[:1]]
+    found = [re.split(r" {2,}", line.strip()) for line in table]
+    for row in rows[-8:]:
+        assert re.split(r" {2,}", row.strip()) in found
+
+
+def masked(line: str) -> str:
+    """Return a line without what differs from machine to machine."""
+    return re.sub(r"[\d.]+|(?<=slowest stage: )\w+", "#", line.replace("threads", "thread"))
