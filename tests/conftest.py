@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # tests that import it by themselves
 _ROOT = str(Path(__file__).parent.parent)
 if _ROOT not in sys.path:  # workers import stage bodies as `tests.support`
     sys.path.insert(0, _ROOT)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gepipe.engines.gears import portions
 from gepipe.errors import ModelLoadError, TensorMismatchError
-from gepipe.tensors import DYNAMIC, TensorSpec
+from gepipe.tensors import DTYPES, DYNAMIC, TensorSpec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,6 +28,9 @@ class OnnxEngine:
     in_flight = 1
 
     def __init__(self, model: Path, options: EngineOptions) -> None:
+        # Newer wheels report use, with a device id, to their maker. Nobody who runs a
+        # pipeline was asked; whoever wants it sets the variable to 0.
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         import onnxruntime
 
         session_options = onnxruntime.SessionOptions()
@@ -43,7 +47,7 @@ class OnnxEngine:
             raise ModelLoadError(f"{model}: ONNX Runtime cannot open it: {error}") from error
         self.inputs = tuple(_spec(arg, model) for arg in self._session.get_inputs())
         self.outputs = tuple(_spec(arg, model) for arg in self._session.get_outputs())
-        self.gears = _gears(self.inputs, model)
+        self.gears = _gears(self.inputs, self.outputs, model)
         plural = "s" * (options.threads != 1)
         version = onnxruntime.__version__
         self.notes = (f"ONNX Runtime {version} on the CPU, {options.threads} thread{plural}",)
@@ -119,7 +123,7 @@ class OnnxEngine:
         """Learn output extents that the model does not declare, by one execution on zeros."""
         import numpy as np
 
-        rows = self.gears[0] if self.gears else 1
+        rows = self.gears[0] if self.gears else 2  # of one row, any extent of 1 looks like a batch
         if not all(spec.row.is_static for spec in self.inputs):
             return
         if all(spec.shape and spec.row.is_static for spec in self.outputs):
@@ -129,12 +133,17 @@ class OnnxEngine:
         specs = []
         for spec, result in zip(self.outputs, results, strict=True):
             if not result.ndim or result.shape[0] != rows:
-                raise TensorMismatchError(
-                    f"{model}: output {spec.name!r} has shape {list(result.shape)} for a batch of "
-                    f"{rows}; expected the batch as its first axis"
-                )
+                raise _no_batch(spec.name, result.shape, rows, model)
             specs.append(TensorSpec(spec.name, spec.dtype, (spec.shape[0], *result.shape[1:])))
         self.outputs = tuple(specs)
+
+
+def _no_batch(name: str, shape: Sequence[int], rows: int, model: Path) -> TensorMismatchError:
+    batch = f"a batch of {rows}" if rows else "a batch of any size"
+    return TensorMismatchError(
+        f"{model}: output {name!r} has shape {list(shape)} for {batch}; expected the batch as its "
+        "first axis"
+    )
 
 
 def _spec(arg: Any, model: Path) -> TensorSpec:
@@ -142,19 +151,27 @@ def _spec(arg: Any, model: Path) -> TensorSpec:
     dtype = _DTYPES.get(element, element)
     try:
         shape = tuple(e if isinstance(e, int) and e >= 0 else DYNAMIC for e in arg.shape)
-        spec = TensorSpec(arg.name, dtype, shape)
-        _ = spec.with_batch(1).row.dtype
-    except (TypeError, KeyError) as error:
-        raise ModelLoadError(f"{model}: tensor {arg.name!r} is a {arg.type}: {error}") from error
-    return spec
+    except TypeError as error:  # a sequence or a map has no shape
+        raise ModelLoadError(f"{model}: {arg.name!r} is a {arg.type}: {error}") from error
+    if dtype not in DTYPES:
+        raise ModelLoadError(
+            f"{model}: {arg.name!r} is a {arg.type}; expected a tensor of {', '.join(DTYPES)}"
+        )
+    return TensorSpec(arg.name, dtype, shape)
 
 
-def _gears(inputs: tuple[TensorSpec, ...], model: Path) -> tuple[int, ...]:
+def _gears(
+    inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...], model: Path
+) -> tuple[int, ...]:
     batches = {spec.shape[0] if spec.shape else 0 for spec in inputs}
-    if batches == {DYNAMIC}:
-        return ()
     fixed = batches - {DYNAMIC}
-    if len(fixed) == 1 and min(fixed) > 0:
+    if not fixed and any(spec.shape[:1] == (1,) for spec in outputs):
+        # Exported with one row and only the inputs made dynamic: row by row it is right.
+        fixed = {1}
+    if len(fixed) <= 1 and min(fixed, default=1) > 0:
+        for spec in outputs:
+            if spec.shape and spec.shape[0] not in (DYNAMIC, *fixed):
+                raise _no_batch(spec.name, spec.shape, min(fixed, default=0), model)
         return tuple(fixed)
     listed = "; ".join(str(spec) for spec in inputs)
     raise TensorMismatchError(

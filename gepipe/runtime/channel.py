@@ -91,7 +91,11 @@ class Channel:
         frame = encode(message)
         if self._unsent:
             raise BlockingIOError("shared memory must be handed over before any backlog")
-        sent = socket.send_fds(self._socket, [frame], fds)
+        try:
+            sent = socket.send_fds(self._socket, [frame], fds)
+        except ConnectionError:  # the worker died while it waited: its sentinel tells the rest
+            self.ended = True
+            return
         if sent < len(frame):
             self._unsent.append(memoryview(frame)[sent:])
 

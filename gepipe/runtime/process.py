@@ -16,12 +16,13 @@ import threading
 import time
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import multiprocess
 from multiprocess import forkserver
 
+from gepipe.errors import WorkerStartError
 from gepipe.runtime import worker as worker_module
 from gepipe.runtime.channel import Channel
 from gepipe.runtime.events import WorkerId
@@ -39,12 +40,17 @@ _ONE_THREAD: Final = dict.fromkeys(
 )
 _PRELOAD: Final = ["numpy", "cv2", "dill", "gepipe.runtime.worker"]
 _context = multiprocess.get_context("forkserver")
+#: What a start changes for a moment, such as `__main__`, belongs to the whole process: two threads
+#: that start workers at once would each restore what the other had changed.
+_starting = threading.RLock()
+#: How often a worker's start is tried when the fork server dies during it.
+_START_TRIES: Final = 3
 
 
 def start_server() -> None:
     """Start the fork server, so that its imports run while the caller goes on. Idempotent."""
     forkserver.set_forkserver_preload(_PRELOAD)
-    with _workers_environment(), _interrupts_ignored():
+    with _starting, _workers_environment(), _interrupts_ignored():
         forkserver.ensure_running()
 
 
@@ -80,7 +86,8 @@ def _interrupts_ignored() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        if before is not None:  # None: a handler that is not Python's, and cannot be restored
+            signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
@@ -98,6 +105,27 @@ def _without_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
+def _start(process: Any) -> None:
+    """Start a process, with a new fork server if the old one is gone.
+
+    A server that was killed refuses connections before it can be seen to have ended.
+    """
+    for last in (False,) * (_START_TRIES - 1) + (True,):
+        try:
+            with _starting, _without_main():
+                start_server()
+                process.start()
+        except (ConnectionError, EOFError) as error:
+            if last:
+                raise WorkerStartError(f"{process.name}: the fork server died: {error}") from error
+            server = forkserver._forkserver._forkserver_pid  # noqa: SLF001 - as in stop_server
+            if server is not None:
+                with suppress(ChildProcessError):
+                    os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)
+        else:
+            return
+
+
 class WorkerProcess:
     """A worker's process and the supervisor's end of its channel."""
 
@@ -108,15 +136,13 @@ class WorkerProcess:
         self.place = place
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            start_server()
-            with _without_main():
-                self.process: Any = _context.Process(
-                    target=worker_module.main,
-                    args=(theirs, worker.role, place, body, {**environ, **_ONE_THREAD}),
-                    name=f"gepipe {worker}",
-                    daemon=True,
-                )
-                self.process.start()
+            self.process: Any = _context.Process(
+                target=worker_module.main,
+                args=(theirs, worker.role, place, body, {**environ, **_ONE_THREAD}),
+                name=f"gepipe {worker}",
+                daemon=True,
+            )
+            _start(self.process)
         except BaseException:
             ours.close()
             raise

@@ -196,6 +196,8 @@ def _serve_rows(
             row_views = {name: view[row, ...] for name, view in views.items()}
             try:
                 result = call(extra, row_views) if payload_first else call(row_views, extra)
+                if type(result) is not bytes:
+                    raise TypeError(f"expected bytes, got {type(result).__name__}")  # noqa: TRY301
             except (ConfigError, PluginError) as error:  # every item would fail alike
                 channel.send(("failed", type(error).__name__, _text(error), ""))
                 return
@@ -252,14 +254,18 @@ def _serve_batches(
 
 def _fault(error: BaseException) -> tuple[Any, ...]:
     if isinstance(error, ItemError):
-        return error.kind, _text(error), getattr(error, "role", None)
+        return str(error.kind), _text(error), getattr(error, "role", None)
     return type(error).__name__, _text(error), None
 
 
 def _text(error: BaseException) -> str:
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - the user's own class
+        said = "its text cannot be had"
     if isinstance(error, GepipeError):
-        return str(error)[:_TEXT_MAX]
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return said[:_TEXT_MAX]
+    text = f"{type(error).__name__}: {said}" if said else type(error).__name__
     frames: Sequence[traceback.FrameSummary] = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return text[:_TEXT_MAX] + where
