@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -21,6 +22,7 @@ COMMANDS: Final = ("run", "check", "plan", "schema", "ops", "init", "samples", "
 def main() -> NoReturn:
     """Run the command line; exits by itself."""
     signals.end_quietly()
+    gc.disable()  # importing makes much and frees nothing; a run enables it again
     asked = sys.argv[1:]
     if asked[:1] == ["run"] and "--help" not in asked:
         # First of all: what the workers import is imported while this process imports its own.
@@ -37,7 +39,7 @@ def main() -> NoReturn:
 
 def _code_of(asked: list[str]) -> int:
     try:
-        application(asked[0] if asked and asked[0] in COMMANDS else None)()
+        application(asked[0] if asked and asked[0] in COMMANDS else None)(prog_name="gepipe")
     except SystemExit as ended:  # how typer ends, after a usage error too
         if isinstance(ended.code, str):
             print_error(ended.code)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from gepipe.cli.text import count, duration, harmless, print_error
 
@@ -59,7 +60,9 @@ class Progress:
         done = job.done
         self._measure(done)
         share = done / job.total if job.total else 1.0
-        parts = [f"{done:,}/{job.total:,} ({share:.0%})", f"{self._rate:,.1f} items/s"]
+        parts = [f"{done:,}/{job.total:,} ({share:.0%})"]
+        if self._rate:
+            parts.append(f"{self._rate:,.1f} items/s")
         if self._rate and done < job.total:
             parts.append(f"{duration(round((job.total - done) / self._rate))} left")
         if statistics.failed:
@@ -84,7 +87,7 @@ class Progress:
 
     def _watch(self) -> None:
         try:
-            if sys.stderr is not None and sys.stderr.isatty():
+            if _draws(sys.stderr):
                 self._watch_terminal()
             else:
                 while not self._over.wait(_LINE_S):
@@ -109,3 +112,8 @@ class Progress:
                         live.update(text, refresh=True)
             finally:
                 self._live = None
+
+
+def _draws(stream: TextIO | None) -> bool:
+    """Whether a line of the stream can be drawn over."""
+    return stream is not None and stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"

@@ -28,9 +28,10 @@ def table(output: Path, results: int, *, color: bool) -> Iterator[str]:
     records = list(_first(output, _ROWS))
     if not records:
         return
-    if all(_classes(record["result"]) for record in records):
-        columns = ["file", "class", "probability"]
+    if all(_classes(record["result"]) is not None for record in records):
         rows = [[_name(record["source"]), *_top(record["result"])] for record in records]
+        shares = all(row[2].endswith("%") for row in rows if row[2])
+        columns = ["file", "class", "probability" if shares else "score"]
     else:
         columns = ["file", "result"]
         rows = [[_name(record["source"]), _compact(record["result"])] for record in records]
@@ -49,7 +50,7 @@ def _name(source: str) -> str:
     return cut(harmless(source), _NAME_WIDTH)
 
 
-def _classes(result: Any) -> Any:
+def _classes(result: Any) -> list[dict[str, Any]] | None:
     """Return the list of classes in a record of top_k or threshold."""
     if not isinstance(result, dict) or len(result) != 1:
         return None
@@ -101,7 +102,7 @@ def _rich(columns: list[str], rows: list[list[str]]) -> Iterator[str]:
 
     drawn = Table(box=SIMPLE_HEAD, header_style="bold")
     for column in columns:
-        right = column == "probability"
+        right = column in ("probability", "score")
         drawn.add_column(column, justify="right" if right else "left", overflow="ellipsis")
     for row in rows:
         drawn.add_row(*map(Text, row))

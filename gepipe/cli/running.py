@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 from contextlib import nullcontext
@@ -51,6 +52,8 @@ def run_job(request: RunRequest) -> int:
         if not request.quiet:
             progress.say(_opening(spec.name, job))
 
+    gc.freeze()  # what was imported stays for good
+    gc.enable()
     try:
         with signals.stopping(job), nullcontext() if request.quiet else progress:
             report = job.run(started)

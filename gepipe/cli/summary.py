@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gepipe.cli.results import table
 from gepipe.cli.text import count, duration, harmless
 from gepipe.errors import GepipeError, Interrupted, StageError
+from gepipe.io.failures import failures_path, read_failures
 
 if TYPE_CHECKING:
     from gepipe.pipeline.job import Job, JobReport
@@ -88,7 +89,7 @@ class Summary:
         """Return the table of the first results and the line below it."""
         yield from table(Path(self.output), self.results, color=color)
         assert self.items is not None
-        parts = [f"{self.results:,} of {count(self.items, 'item')} done"]
+        parts = [f"{self.results:,} of {count(self.items, 'input')} have results"]
         if self.seconds:
             parts += [f"in {duration(self.seconds)}", f"{self.items_per_s:,.1f} items/s"]
         parts.append(count(self.failures, "failure") if self.failures else "no failures")
@@ -98,12 +99,13 @@ class Summary:
         yield harmless(" · ".join(parts))
         yield harmless(f"results: {self.output}")
         if self.failures:
+            first = next(read_failures(self.failures_file), None)
+            if first is not None:
+                yield harmless(f"first failure: {first.source}: {first.error}")
             yield harmless(f"failures, with the reasons: {self.failures_file}")
 
 
 def _numbers(job: Job, statistics: Statistics | None) -> dict[str, Any]:
-    from gepipe.io.failures import failures_path
-
     slowest = statistics.slowest if statistics else None
     stages = statistics.stages.items() if statistics else ()
     return {

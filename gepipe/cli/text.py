@@ -72,9 +72,10 @@ def size(nbytes: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time in words, such as `0.42 s`, `3:07` or `1:02:30`."""
+    """Return a time in words, such as `0.42 s`, `12 s`, `3:07` or `1:02:30`."""
     if seconds < 60:
-        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s"
+        digits = 0 if seconds >= 10 or seconds == int(seconds) else 2
+        return f"{seconds:.{digits}f} s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

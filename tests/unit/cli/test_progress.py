@@ -1,0 +1,66 @@
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from gepipe.cli import progress as module
+from gepipe.cli.progress import Progress
+from gepipe.runtime.statistics import StageStatistics, Statistics
+
+
+def stage(name, utilisation):
+    return StageStatistics(name, 1, 10, 1.0, utilisation, 0, 0)
+
+
+STATISTICS = Statistics(
+    total=1000,
+    done=90,
+    failed=10,
+    elapsed_s=2.0,
+    stages={"pre": stage("preprocess", 0.4), "infer": stage("inference", 0.97)},
+    slots_used=(1, 1),
+    slots=2,
+    slot_nbytes=100,
+)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = SimpleNamespace(s=100.0)
+    monkeypatch.setattr(module.time, "monotonic", lambda: now.s)
+    return now
+
+
+def job_of(**facts):
+    known = {"total": 1000, "done": 0, "statistics": lambda: STATISTICS} | facts
+    return SimpleNamespace(**known)
+
+
+def test_there_is_no_line_before_the_workers_are_ready():
+    assert Progress(job_of(statistics=lambda: None)).line() is None
+    unready = replace(STATISTICS, slots=0)
+    assert Progress(job_of(statistics=lambda: unready)).line() is None
+
+
+def test_the_line_says_how_far_how_fast_how_long_and_who_is_slow(clock):
+    job = job_of(done=0)
+    progress = Progress(job)
+    progress.line()
+    clock.s, job.done = 102.0, 100
+
+    line = progress.line()
+
+    assert line == (
+        "100/1,000 (10%) · 50.0 items/s · 18 s left · 10 failures · inference is slowest, busy 97%"
+    )
+
+
+def test_a_resumed_run_is_reckoned_from_where_it_goes_on(clock):
+    job = job_of(done=800)
+    progress = Progress(job)
+    progress.line()
+    clock.s, job.done = 102.0, 900
+
+    line = progress.line()
+
+    assert line.startswith("900/1,000 (90%) · 50.0 items/s · 2 s left")

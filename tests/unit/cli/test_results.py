@@ -1,0 +1,75 @@
+import json
+
+from gepipe.cli.results import table
+
+
+def write(path, results, source="photos/{}.jpg"):
+    lines = (
+        json.dumps({"index": i, "source": source.format(i), "result": result})
+        for i, result in enumerate(results)
+    )
+    path.write_text("".join(line + "\n" for line in lines))
+    return path
+
+
+def top(label, score, number=3):
+    return {"top_k": [{"class": number, "label": label, "score": score}]}
+
+
+def test_classes_are_shown_with_their_probability(tmp_path):
+    path = write(tmp_path / "o.jsonl", [top("tiger cat", 0.389), top(None, 1.0)])
+
+    lines = list(table(path, 2, color=False))
+
+    assert lines == [
+        "file          class      probability",
+        "photos/0.jpg  tiger cat   38.9%",
+        "photos/1.jpg  3          100.0%",
+    ]
+
+
+def test_scores_that_are_no_probabilities_are_shown_as_they_are(tmp_path):
+    path = write(tmp_path / "o.jsonl", [top("cat", 12.345678), {"classes": []}])
+
+    lines = list(table(path, 2, color=False))
+
+    assert lines[0].split() == ["file", "class", "score"]
+    assert lines[1].split() == ["photos/0.jpg", "cat", "12.35"]
+    assert lines[2].split() == ["photos/1.jpg", "none"]
+
+
+def test_other_records_are_shown_in_short(tmp_path):
+    path = write(tmp_path / "o.jsonl", [{"boxes": [[0.123456, 1.0]] * 30}, {"text": "hello"}])
+
+    lines = list(table(path, 2, color=False))
+
+    assert lines[0].split() == ["file", "result"]
+    assert '{"boxes": [[0.1235, 1.0], ' in lines[1]
+    assert lines[1].endswith("…")
+    assert lines[2].endswith('{"text": "hello"}')
+
+
+def test_only_the_first_rows_are_shown(tmp_path):
+    path = write(tmp_path / "o.jsonl", [top("cat", 0.5)] * 1000)
+
+    lines = list(table(path, 1000, color=False))
+
+    assert len(lines) == 22
+    assert lines[-1] == f"… and 980 more in {path}"
+
+
+def test_names_are_harmless_on_a_terminal_too(tmp_path, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    path = write(tmp_path / "o.jsonl", [top("[red]cat\x1b[2J", 0.5)], "[bold]\x1b]0;x\x07{}.jpg")
+
+    drawn = "\n".join(table(path, 1, color=True))
+
+    assert "[bold]\\x1b]0;x\\x070.jpg" in drawn
+    assert "[red]cat\\x1b[2J" in drawn
+    assert "\x1b]0" not in drawn
+    assert "\x1b[2J" not in drawn
+
+
+def test_there_is_no_table_of_other_files_or_of_nothing(tmp_path):
+    assert list(table(tmp_path / "o.parquet", 5, color=False)) == []
+    assert list(table(write(tmp_path / "o.jsonl", []), 0, color=False)) == []

@@ -1,0 +1,135 @@
+import json
+
+import pytest
+
+from gepipe.pipeline import neighbours
+from gepipe.runtime.worker import ModelInfo
+from gepipe.spec import loads
+from gepipe.tensors import TensorSpec
+
+IMAGE = TensorSpec("input", "float32", (3, 224, 224))
+PROBS = TensorSpec("probs", "float32", (1000,))
+
+
+def model(inputs=(IMAGE,), outputs=(PROBS,), gears=()):
+    return ModelInfo(tuple(inputs), tuple(outputs), tuple(gears))
+
+
+def pipeline(pre="", post="", batch="auto"):
+    return loads(
+        f"""
+stages:
+  - {{name: preprocess, batch_size: {batch}, ops: [{pre}]}}
+  - {{name: inference, model: m.onnx}}
+  - {{name: postprocess, ops: [{post}]}}
+"""
+    )
+
+
+def chain(size=224, layout="nchw", color="rgb", normalize=True):
+    ops = [f"decode_image: {{color: {color}}}", f"resize: {{size: {size}}}"]
+    ops += ["normalize: {mean: 127, std: 128}"] * normalize
+    ops += [f"to_tensor: {{layout: {layout}, dtype: {'float32' if normalize else 'uint8'}}}"]
+    return ", ".join(f"{{{op}}}" for op in ops)
+
+
+def inputs_of(pre, **info):
+    return list(neighbours.input_mismatches(pipeline(pre), model(**info)))
+
+
+def test_a_tensor_that_fits_is_no_finding():
+    assert inputs_of(chain()) == []
+
+
+def test_a_wrong_size_names_both_ends_and_what_to_do():
+    (found,) = inputs_of(chain(256))
+
+    assert found == (
+        "stage 'preprocess' makes float32 [3, 256, 256]; the model's input 'input' takes float32 "
+        "[3, 224, 224]; set the size in resize, center_crop or letterbox to [224, 224]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("pre", "row", "remedy"),
+    [
+        (chain(layout="nhwc"), IMAGE, "to_tensor: {layout: nchw}"),
+        (chain(), TensorSpec("x", "float32", (224, 224, 3)), "to_tensor: {layout: nhwc}"),
+        (chain(normalize=False), IMAGE, "cast: float32"),
+        (chain(), TensorSpec("x", "float32", (1, 224, 224)), "with grey"),
+        (chain(), TensorSpec("x", "float32", (150528,)), "make 1 axes"),
+    ],
+)
+def test_each_mismatch_has_its_remedy(pre, row, remedy):
+    (found,) = inputs_of(pre, inputs=[row])
+
+    assert remedy in found
+
+
+def test_a_model_without_a_batch_axis_is_recognised():
+    (found,) = inputs_of(chain(), inputs=[TensorSpec("input", "float32", (224, 224))], gears=[3])
+
+    assert "no batch axis" in found
+
+
+def test_one_tensor_does_not_fill_two_inputs():
+    (found,) = inputs_of(chain(), inputs=[IMAGE, TensorSpec("mask", "bool", (7,))])
+
+    assert "'mask' bool [7]" in found
+    assert "python: module:function" in found
+
+
+def test_what_user_code_makes_is_unknown_and_said():
+    spec = pipeline("{python: 'numpy:asarray'}")
+
+    assert list(neighbours.input_mismatches(spec, model())) == []
+    (found,) = neighbours.unknown_input(spec, model())
+    assert "float32 [3, 224, 224]" in found
+
+
+@pytest.mark.parametrize(
+    ("batch", "gears", "padding"),
+    [("8", [], None), ("8", [1, 4, 8], None), ("auto", [4], None), ("3", [8], "5 of 8")],
+)
+def test_padding_is_said(batch, gears, padding):
+    found = list(neighbours.batch_mismatches(pipeline(batch=batch), model(gears=gears)))
+
+    assert [padding in each for each in found] == [True] * (padding is not None)
+
+
+def outputs_of(post, *rows):
+    return list(neighbours.output_mismatches(pipeline(post=post), model(outputs=rows or [PROBS])))
+
+
+def test_an_output_that_the_model_lacks_is_named_with_the_nearest():
+    (found,) = outputs_of("{top_k: {output: prob}}")
+
+    assert found.endswith("the model has no output 'prob'; did you mean 'probs'?")
+
+
+def test_of_several_outputs_one_must_be_chosen():
+    (found,) = outputs_of("top_k", PROBS, TensorSpec("boxes", "float32", (10, 4)))
+
+    assert "'probs', 'boxes'; say which" in found
+
+
+def test_scores_must_be_one_row():
+    (found,) = outputs_of("{top_k: {output: boxes}}", TensorSpec("boxes", "float32", (10, 4)))
+
+    assert "'boxes' makes float32 [10, 4] for one item" in found
+
+
+def test_labels_must_be_as_many_as_the_classes(tmp_path):
+    labels = tmp_path / "labels.json"
+    labels.write_text(json.dumps(["a", "b", "c"]))
+
+    (found,) = outputs_of(f"{{top_k: {{labels: {labels}}}}}")
+
+    assert "names 3 classes, but the output 'probs' has 1000" in found
+
+
+def test_what_follows_user_code_or_a_record_is_not_judged():
+    assert outputs_of("{python: 'numpy:asarray'}, {top_k: {output: other}}") == []
+    assert outputs_of("top_k, {threshold: {min_score: 0.5, output: other}}") == []
+    assert outputs_of("softmax, top_k") == []
+    assert outputs_of("{identity: [probs, nothing]}") != []
