@@ -65,6 +65,7 @@ class Job:
         inputs: Identity of the input list, or None if it has no known end.
         span: First input of the run, and the one behind its last; None if there is no last.
         pipeline: Normal form of the pipeline: all that the output depends on.
+        sizes: Bytes of results and failures of a complete job.
     """
 
     gepipe: str
@@ -73,6 +74,7 @@ class Job:
     inputs: Inputs | None
     span: tuple[int, int | None] = (0, None)
     pipeline: Mapping[str, Any] = field(default_factory=dict)
+    sizes: tuple[int, int] | None = None
 
     def stored_pipeline(self) -> Any:
         """Return the pipeline as `load` will give it back."""
@@ -116,6 +118,7 @@ class Job:
             data = json.loads(path.read_bytes())
             inputs = Inputs(**data["inputs"]) if data["inputs"] else None
             first, last = data["span"]
+            sizes = data["sizes"]
             return cls(
                 data["gepipe"],
                 data["output"],
@@ -123,6 +126,7 @@ class Job:
                 inputs,
                 (first, last),
                 data["pipeline"],
+                tuple(sizes) if sizes else None,
             )
         except FileNotFoundError:
             return None

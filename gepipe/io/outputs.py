@@ -50,6 +50,7 @@ class Outputs:
         self.done = False
         self.notes: tuple[str, ...] = ()
         self._job = job
+        self._fresh = False
         self._results: SinkFile | None = None
         self._failures: FailuresFile | None = None
 
@@ -65,7 +66,10 @@ class Outputs:
         first: int = 0,
         last: int | None = None,
     ) -> Self:
-        """Open the files of a job, empty, or cut back to where its last run got.
+        """Open the files of a job, or cut them back to where its last run got.
+
+        What an earlier job left stays until `begin`, so that a run that fails to start costs
+        nothing.
 
         Args:
             sink: Where the results go.
@@ -112,14 +116,21 @@ class Outputs:
             stack.callback(failures.close)
             if earlier is not None:
                 self._go_on(earlier, manifest, first)
-            else:
-                # In this order, or a crash in between could pair the old job with new results.
-                self.job_path.unlink(missing_ok=True)
-                results.clear()
-                failures.clear()
-            job.save(self.job_path)
+                job.save(self.job_path)
+            self._fresh = earlier is None
             stack.pop_all()
         return self
+
+    def begin(self) -> None:
+        """Drop what an earlier job left. The first `write` does it too."""
+        if not self._fresh or self._results is None or self._failures is None:
+            return
+        self._fresh = False
+        # In this order, or a crash in between could pair the old job with new results.
+        self.job_path.unlink(missing_ok=True)
+        self._results.clear()
+        self._failures.clear()
+        self._job.save(self.job_path)
 
     def write(self, outcomes: Iterable[Record | Failure]) -> None:
         """Write outcomes of the next inputs, in order and without gaps.
@@ -129,6 +140,7 @@ class Outputs:
         """
         if self._results is None or self._failures is None:
             raise ClosedError("these outputs are closed")
+        self.begin()
         records: list[Record] = []
         failed: list[Failure] = []
         expected = self.next
@@ -155,6 +167,8 @@ class Outputs:
         Raises:
             InternalError: A job is called complete that lacks outcomes; it is interrupted then.
         """
+        if status == "complete":
+            self.begin()
         results, failures = self._results, self._failures
         self._results = self._failures = None
         if results is None or failures is None:
@@ -166,7 +180,10 @@ class Outputs:
         with ExitStack() as stack:  # closes each file, whichever of them fails
             stack.callback(failures.close)
             results.close(complete=status == "complete")
-        replace(self._job, status=status).save(self.job_path)
+        if self._fresh:
+            return  # never begun: all is as it was
+        sizes = self._sizes() if status == "complete" else None
+        replace(self._job, status=status, sizes=sizes).save(self.job_path)
         if lacking:
             raise InternalError(f"complete at input {self.next} of {last}")
 
@@ -181,9 +198,15 @@ class Outputs:
             earlier.status == "complete"
             and earlier.inputs == self._job.inputs
             and earlier.span == self._job.span
-            and self.path.exists()
-            and self.failures_path.exists()
+            and earlier.sizes == self._sizes()
         )
+
+    def _sizes(self) -> tuple[int, int] | None:
+        """Return the sizes of results and failures, by which a complete job knows its files."""
+        try:
+            return self.path.stat().st_size, self.failures_path.stat().st_size
+        except OSError:
+            return None
 
     def _go_on(self, earlier: Job, manifest: Manifest | None, first: int) -> None:
         results, failures = self._results, self._failures

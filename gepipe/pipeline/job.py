@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_core import PydanticCustomError
 
-from gepipe.errors import ConfigError
+from gepipe.errors import ConfigError, StageError
 from gepipe.io.files import ImageFiles
 from gepipe.io.manifest import Manifest
 from gepipe.io.outputs import Outputs
 from gepipe.pipeline.crews import make_crews, worker_environment
 from gepipe.pipeline.plan import StartPlan, plan_slots, plan_start
-from gepipe.runtime.feed import Feed, ListedFeed
-from gepipe.runtime.options import RunOptions
+from gepipe.runtime.feed import ListedFeed
+from gepipe.runtime.options import RunOptions, Start
 from gepipe.runtime.supervisor import Supervisor
 from gepipe.spec.normal import difference, normal_form
 from gepipe.spec.parts import shorthand_of, sink_of
@@ -171,34 +171,64 @@ class Job:
         outputs: Outputs,
         started: Callable[[], None],
     ) -> Statistics:
-        def open_feed(batch: int) -> tuple[Feed, int]:
+        def begin(batch: int) -> Start:
             assert supervisor.info is not None
             self.notes += supervisor.info.notes
             self.batch = batch
+            outputs.begin()
             started()
             # From the start of its batch, so that each batch has the same items as in a run
             # without interruption: the batch's size may show in a result's last digit.
             first = outputs.first - outputs.first % batch
-            return ListedFeed(manifest.entries(first), len(manifest) - first), first
+            feed = ListedFeed(manifest.entries(first), len(manifest) - first)
+            return Start(feed, first, outputs.first, allowed)
 
         def emit(outcomes: Sequence[Outcome]) -> None:
             if outcomes[0].index < outputs.next:
                 outcomes = [each for each in outcomes if each.index >= outputs.next]
             outputs.write(outcomes)
 
-        limit = self._spec.max_failures
-        allowed = None if limit is None else limit.allowed(len(manifest))
-        if self._spec.on_error == "fail":
-            allowed = 0
+        allowed = failures_left(self._spec, len(manifest), outputs.failed)
         with Supervisor(
             make_crews(self._spec, start, self._source.reader, self._sink.encoder),
             lambda info: plan_slots(self._spec, info),
-            RunOptions(max_failures=allowed, environ=worker_environment()),
+            RunOptions(environ=worker_environment()),
         ) as supervisor:
             self._supervisor = supervisor
             if self._stopping:
                 supervisor.request_stop()
-            return supervisor.run(open_feed, emit)
+            return supervisor.run(begin, emit)
+
+
+def failures_left(spec: PipelineSpec, total: int | None, failed: int = 0) -> int | None:
+    """Return how many more items may fail; None for any number.
+
+    Args:
+        spec: The pipeline.
+        total: Items of the job, or None if that is not known.
+        failed: Items that have failed before.
+
+    Raises:
+        StageError: Too many have failed already.
+        ConfigError: The limit is a share of a number that is not known.
+    """
+    if spec.on_error == "fail":
+        return 0
+    limit = spec.max_failures
+    if limit is None:
+        return None
+    if total is None and limit.percent is not None:
+        raise ConfigError(
+            f"{spec.name}: max_failures is {limit}, but the number of inputs is not known; "
+            "give a number of items, or a list of inputs"
+        )
+    left = limit.allowed(total or 0) - failed
+    if left < 0:
+        raise StageError(
+            f"{failed} items have failed already, and max_failures is {limit}; raise it to go on "
+            "(--set max_failures=…), or run without --resume to start anew"
+        )
+    return left
 
 
 def chosen_source(spec: PipelineSpec, inputs: Sequence[str] = ()) -> Source:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -15,10 +15,10 @@ from gepipe.io.failures import Failure
 from gepipe.io.memory import MemoryItems
 from gepipe.pipeline.crews import make_crews, worker_environment
 from gepipe.pipeline.handoff import Handoff
-from gepipe.pipeline.job import Job
+from gepipe.pipeline.job import Job, failures_left
 from gepipe.pipeline.plan import plan_slots, plan_start
-from gepipe.runtime.feed import Feed, ListedFeed, ThreadedFeed
-from gepipe.runtime.options import RunOptions
+from gepipe.runtime.feed import ListedFeed, ThreadedFeed
+from gepipe.runtime.options import RunOptions, Start
 from gepipe.runtime.process import start_server
 from gepipe.runtime.supervisor import Supervisor
 from gepipe.spec.load import load
@@ -68,7 +68,7 @@ class Pipeline:
         self.failures: list[Failure] = []
         self._supervisor: Supervisor | None = None
         self._reader: Reader | None = None
-        self._thread: threading.Thread | None = None
+        self._running: Generator[Result] | None = None
         self._closed = False
 
     @classmethod
@@ -98,7 +98,7 @@ class Pipeline:
         """
         if self._closed:
             raise ClosedError("this pipeline is closed")
-        if self._thread is not None:
+        if self._running is not None:
             raise ClosedError("this pipeline is running; finish or close the other run first")
         source: Source
         if inputs is not None:
@@ -109,7 +109,8 @@ class Pipeline:
             raise ConfigError(f"{self.spec.name}: there are no inputs; set `source:` or pass them")
         self.failures = []
         supervisor = self._supervisor_for(source.reader)
-        return self._results(supervisor, source, inputs)
+        self._running = self._results(supervisor, source, inputs)
+        return self._running
 
     def job(
         self,
@@ -127,8 +128,11 @@ class Pipeline:
         return self._supervisor.statistics() if self._supervisor is not None else None
 
     def close(self) -> None:
-        """Stop the workers. Closing twice is harmless."""
+        """Stop the workers, and the run that is going on. Closing twice is harmless."""
         self._closed = True
+        if self._running is not None:
+            self._running.close()
+            self._running = None
         self._stop()
 
     def __enter__(self) -> Self:
@@ -149,28 +153,26 @@ class Pipeline:
                 make_crews(spec, start, reader, pickle.dumps),
                 lambda info: plan_slots(spec, info),
                 RunOptions(
-                    max_failures=0 if spec.on_error == "fail" else None,
-                    environ=worker_environment(),
-                    **({} if wait is None else {"max_wait_s": wait}),
+                    environ=worker_environment(), **({} if wait is None else {"max_wait_s": wait})
                 ),
             )
         return self._supervisor
 
     def _results(
         self, supervisor: Supervisor, source: Source, inputs: Iterable[Any] | None
-    ) -> Iterator[Result]:
+    ) -> Generator[Result]:
         handoff: Handoff[Sequence[Outcome]] = Handoff(_AHEAD)
 
         def work() -> None:
             with ExitStack() as stack:
                 try:
-                    supervisor.run(partial(_open_feed, source, inputs, stack), handoff.put)
+                    supervisor.run(partial(_start, self.spec, source, inputs, stack), handoff.put)
                     handoff.end()
                 except BaseException as error:  # noqa: BLE001 - raised in the consumer's thread
                     handoff.end(error)
 
-        self._thread = threading.Thread(target=work, name="gepipe run", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=work, name="gepipe run", daemon=True)
+        thread.start()
         try:
             while (portion := handoff.get()) is not None:
                 for outcome in portion:
@@ -185,8 +187,8 @@ class Pipeline:
             supervisor.request_stop()
             raise
         finally:
-            self._thread.join()
-            self._thread = None
+            thread.join()
+            self._running = None
             if self._supervisor is None:
                 supervisor.close()
 
@@ -196,11 +198,17 @@ class Pipeline:
             self._supervisor = None
 
 
-def _open_feed(
-    source: Source, inputs: Iterable[Any] | None, stack: ExitStack, batch: int
-) -> tuple[Feed, int]:
+def _start(
+    spec: PipelineSpec,
+    source: Source,
+    inputs: Iterable[Any] | None,
+    stack: ExitStack,
+    batch: int,
+) -> Start:
     if isinstance(inputs, Sequence):
-        return ListedFeed(source.entries(), len(inputs)), 0
+        listed = ListedFeed(source.entries(), len(inputs))
+        return Start(listed, max_failures=failures_left(spec, len(inputs)))
+    allowed = failures_left(spec, None)
     feed = ThreadedFeed(source.entries(), ahead=2 * batch)
     stack.callback(feed.close)
-    return feed, 0
+    return Start(feed, max_failures=allowed)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gepipe.runtime.feed import Feed
 from gepipe.runtime.memory import SlotLayout
 
 
@@ -45,18 +46,33 @@ class SlotPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class RunOptions:
-    """What a run does beside moving items.
+class Start:
+    """What a run is given once the model is open.
 
     Attributes:
-        max_failures: Failures that it survives; None for any number.
+        feed: The items.
+        first: Sequence number of the feed's first item, which decides its batch and row.
+        fresh: Sequence number from which on outcomes count; those before were known already.
+        max_failures: Failures that the run survives; None for any number.
+    """
+
+    feed: Feed
+    first: int = 0
+    fresh: int = 0
+    max_failures: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Limits of time, and what workers need.
+
+    Attributes:
         max_wait_s: How long a part-filled batch waits for a slow feed.
         start_timeout_s: How long a worker may take to set itself up.
         grace_s: How long workers may take to stop before they are killed.
         environ: Environment variables that workers must have as they are now.
     """
 
-    max_failures: int | None = None
     max_wait_s: float = 0.1
     start_timeout_s: float = 300.0
     grace_s: float = 1.5

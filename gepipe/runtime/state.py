@@ -66,6 +66,7 @@ class RunShape:
         workers: Workers of each role.
         names: Each role's stage name, for failures.
         first: Sequence number of the first item.
+        fresh: Sequence number from which on outcomes count; those before were known already.
         max_failures: Failures that the run survives; None for any number.
     """
 
@@ -74,6 +75,7 @@ class RunShape:
     workers: Mapping[Role, int]
     names: Mapping[Role, str]
     first: int = 0
+    fresh: int = 0
     max_failures: int | None = None
 
 
@@ -386,6 +388,8 @@ class RunState:
             return
         limit = self.shape.max_failures
         for position, outcome in enumerate(ready):
+            if outcome.index < self.shape.fresh:
+                continue
             if isinstance(outcome, Record):
                 self.done += 1
                 continue

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from gepipe.runtime.feed import Feed
-    from gepipe.runtime.options import Crew, RunOptions, SlotPlan
+    from gepipe.runtime.options import Crew, RunOptions, SlotPlan, Start
 
 
 class Supervisor:
@@ -83,7 +83,7 @@ class Supervisor:
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._selector.register(self._wake_read, EVENT_READ, self._woken)
         self._workforce = Workforce(crews, options, self._selector, self._set_up)
-        self._open_feed: Callable[[int], tuple[Feed, int]] | None = None
+        self._start: Callable[[int], Start] | None = None
         self._emit: Callable[[Sequence[Outcome]], None] | None = None
         self._plan: SlotPlan | None = None
         self._links: list[Link] = []
@@ -99,14 +99,13 @@ class Supervisor:
 
     def run(
         self,
-        open_feed: Callable[[int], tuple[Feed, int]],
+        start: Callable[[int], Start],
         emit: Callable[[Sequence[Outcome]], None],
     ) -> Statistics:
         """Process a feed to its end.
 
         Args:
-            open_feed: Given the rows of a batch, returns the items and the sequence number of the
-                first, which decides its batch and row; called once the model is open.
+            start: Given the rows of a batch, returns the items; called once the model is open.
             emit: Takes outcomes in input order; called in this thread, and blocks the run while it
                 blocks.
 
@@ -118,7 +117,7 @@ class Supervisor:
         """
         if self._closed:
             raise ClosedError("this supervisor is closed")
-        self._open_feed, self._emit, self._state = open_feed, emit, None
+        self._start_run, self._emit, self._state = start, emit, None
         try:
             if self._plan is None:
                 self._workforce.start_all()
@@ -288,7 +287,7 @@ class Supervisor:
     def _set_up(self, info: tuple[Any, ...] | None) -> Iterator[Event]:
         if info is not None and self.info is None:
             self.info = ModelInfo.from_plain(info)
-        if self._open_feed is not None and self._plan is None and self.info is not None:
+        if self._start_run is not None and self._plan is None and self.info is not None:
             self._begin(self._plan_slots(self.info))
         if self._plan is None:
             return
@@ -302,9 +301,10 @@ class Supervisor:
             for layout in (plan.inputs, plan.outputs):
                 nbytes = plan.depth * layout.slot_nbytes
                 self._links.append((SharedBuffer.create(nbytes), layout))
-        if self._open_feed is None:
+        if self._start_run is None:
             raise InternalError("a run began without a feed; please report this")
-        self._feed, first = self._open_feed(plan.inputs.batch)
+        start = self._start_run(plan.inputs.batch)
+        self._feed = start.feed
         self._wait = None
         self._elapsed_s = 0.0
         self._state = RunState(
@@ -313,8 +313,9 @@ class Supervisor:
                 depth=plan.depth,
                 workers={role: len(crew.bodies) for role, crew in self._crews.items()},
                 names={role: crew.name for role, crew in self._crews.items()},
-                first=first,
-                max_failures=self._options.max_failures,
+                first=start.first,
+                fresh=start.fresh,
+                max_failures=start.max_failures,
             )
         )
         self._began = time.monotonic()

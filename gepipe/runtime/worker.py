@@ -197,7 +197,7 @@ def _serve_rows(
             try:
                 result = call(extra, row_views) if payload_first else call(row_views, extra)
                 if type(result) is not bytes:
-                    raise TypeError(f"expected bytes, got {type(result).__name__}")  # noqa: TRY301
+                    raise TypeError(f"expected bytes, got {type(result).__name__}")
             except (ConfigError, PluginError) as error:  # every item would fail alike
                 channel.send(("failed", type(error).__name__, _text(error), ""))
                 return

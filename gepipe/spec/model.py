@@ -41,8 +41,8 @@ class PipelineSpec(Section):
     max_wait: Duration | None = Field(
         None,
         description=(
-            "How long a part-filled batch waits for more items, for example `5ms`; by "
-            "default until it is full or the source ends."
+            "How long a part-filled batch waits for a source that yields items slowly, such as "
+            "a generator, for example `5ms`; `100ms` by default. Listed files never wait."
         ),
     )
     on_error: Literal["skip", "fail"] = Field(

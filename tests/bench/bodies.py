@@ -11,9 +11,9 @@ import dill
 from numpy.typing import NDArray
 
 from gepipe.io.source import Entry
-from gepipe.runtime.feed import Feed, ListedFeed
+from gepipe.runtime.feed import ListedFeed
 from gepipe.runtime.memory import SlotLayout
-from gepipe.runtime.options import Crew, RunOptions, SlotPlan
+from gepipe.runtime.options import Crew, RunOptions, SlotPlan, Start
 from gepipe.runtime.statistics import Statistics
 from gepipe.runtime.supervisor import Supervisor
 from gepipe.runtime.worker import ModelInfo
@@ -85,15 +85,15 @@ class Bare:
         entries = [Entry(f"item-{number:06}", b"payload") for number in range(items)]
         emitted = 0
 
-        def open_feed(_: int) -> tuple[Feed, int]:
-            return ListedFeed(iter(entries), items), 0
+        def start(_: int) -> Start:
+            return Start(ListedFeed(iter(entries), items))
 
         def emit(outcomes: Sequence[Any]) -> None:
             nonlocal emitted
             emitted += len(outcomes)
 
         begin = time.thread_time()
-        statistics = self._supervisor.run(open_feed, emit)
+        statistics = self._supervisor.run(start, emit)
         spent = time.thread_time() - begin
         assert emitted == statistics.done == items
         return statistics, spent

@@ -22,7 +22,7 @@ _REPEATS = 3
 
 
 def trial(variant: str) -> dict[str, float]:
-    """Time a whole process, the fastest of a few in a row: the files are in the page cache then."""
+    """Time a whole process, the fastest of a few: files are in the page cache, and compiled."""
     return {"s": min(_once(variant) for _ in range(_REPEATS))}
 
 

@@ -19,6 +19,10 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 ENGINE = HERE / "engine"
 TRIAL_LIMIT_S = 300.0
+QUIET = 0.1  # share of the processors that may be busy with other things
+
+#: How long a trial waits for a quiet moment of the machine.
+patience_s = 0.0
 
 Values = Mapping[str, float]
 
@@ -56,7 +60,9 @@ class Figure:
 def environment() -> dict[str, str]:
     """Return the variables of a process that finds the latency table and the bench modules."""
     paths = [str(HERE), str(ENGINE), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    variables.pop("PYTHONDONTWRITEBYTECODE", None)  # or each process would compile anew
+    return variables
 
 
 def trial(module: str, variant: str, **params: Any) -> dict[str, float]:
@@ -86,6 +92,7 @@ def interleave(
     for number in range(rounds):
         start = number % len(variants)
         for variant in (*variants[start:], *variants[:start]):
+            _wait_for_quiet()
             numbers = trial(module, variant, **params)
             results[variant].append(numbers)
             shown = ", ".join(f"{key} {value:.4g}" for key, value in numbers.items())
@@ -138,6 +145,12 @@ def others_busy(seconds: float = 1.0) -> float:
     time.sleep(seconds)  # noqa: TID251 - doing nothing is the point
     busy, total = (after - then for after, then in zip(_jiffies(), before, strict=True))
     return busy / total
+
+
+def _wait_for_quiet() -> None:
+    end = time.monotonic() + patience_s
+    while time.monotonic() < end and others_busy(0.25) > QUIET:
+        pass
 
 
 def _jiffies() -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Measures the figures of the project, as ratios within one run, and prints them with their goals."""
+"""Measures the figures of the project as ratios within one run, and prints them with goals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ BENCHES = {
     "cold_start": 5,
     "real_inference": 5,
 }
-_BUSY = 0.1
 
 
 def main() -> int:
@@ -34,7 +33,15 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=list(BENCHES), default=list(BENCHES))
     parser.add_argument("--rounds", type=int, help="instead of each benchmark's own number")
     parser.add_argument("--output", type=Path, help="also write the numbers as JSON")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="before each trial, wait up to so long for a quiet moment of the machine",
+    )
     options = parser.parse_args()
+    harness.patience_s = options.patience
     machine = harness.machine()
     harness.say(", ".join(f"{key} {value}" for key, value in machine.items()))
     figures: list[Figure] = []
@@ -45,7 +52,7 @@ def main() -> int:
         harness.say(f"{name}: {rounds} rounds; others keep {loads[name]:.0%} of the cores busy")
         figures += import_module(name).measure(rounds)
     sys.stdout.write(table(figures) + "\n")
-    noisy = [name for name, load in loads.items() if load > _BUSY]
+    noisy = [name for name, load in loads.items() if load > harness.QUIET]
     if noisy:
         sys.stdout.write(f"The machine was busy with other things before {', '.join(noisy)}.\n")
     if options.output:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import harness
 from harness import Figure
@@ -46,7 +47,7 @@ def trial(variant: str, items: int = ITEMS) -> dict[str, float]:
             assert statistics is not None
             busy.append(statistics.stages["infer"].busy_s)
     steady = times[_WARM:]
-    pairs = zip(steady[:-1], steady[1:], strict=True)
+    pairs = pairwise(steady)
     interval = (steady[-1] - steady[0]) / (len(steady) - 1)
     return {
         "interval_ms": 1e3 * interval,

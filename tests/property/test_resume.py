@@ -74,6 +74,7 @@ def outcomes(job, encoder, first, last):
 def run(sink, job, ranges, *, resume=False, status="complete"):
     with Manifest.snapshot(Listed([name for name, _ in job])) as manifest:
         out = Outputs.open(sink, manifest, FORM, resume=resume)
+        out.begin()
         first = out.first
         for start, stop in ranges:
             out.write(list(outcomes(job, sink.encoder, max(start, first), max(stop, first))))

@@ -127,6 +127,31 @@ def test_results_deleted_from_a_complete_job_are_made_again(sink, tmp_path):
     assert indexes(tmp_path / "out.jsonl") == [0, 1, 3, 4, 5, 7, 8, 9]
 
 
+def test_a_complete_job_whose_results_were_cut_is_finished_again(sink, tmp_path):
+    run(sink, 0, 10, "complete")
+    whole = (tmp_path / "out.jsonl").read_bytes()
+    (tmp_path / "out.jsonl").write_bytes(whole[: len(whole) // 2])
+
+    out = opened(sink, resume=True)
+    assert 0 < out.first < 10
+    assert not out.done
+    out.write(map(outcome, range(out.first, 10)))
+    out.close("complete")
+
+    assert (tmp_path / "out.jsonl").read_bytes() == whole
+
+
+def test_a_run_that_never_begins_leaves_the_earlier_job_as_it_was(sink, tmp_path):
+    run(sink, 0, 5, "interrupted")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    with opened(sink):
+        pass
+
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert run(sink, 5, 10, "complete", resume=True).first == 5
+
+
 def test_resuming_nothing_starts_anew(sink):
     assert opened(sink, resume=True).first == 0
 
