@@ -46,7 +46,8 @@ def run_job(request: RunRequest) -> int:
         limit=request.limit,
     )
     progress = Progress(job)
-    logging.getLogger("gepipe").addHandler(_Lines(progress))
+    lines = _Lines(progress)
+    logging.getLogger("gepipe").addHandler(lines)
 
     def started() -> None:
         if not request.quiet:
@@ -55,7 +56,7 @@ def run_job(request: RunRequest) -> int:
     gc.freeze()  # what was imported stays for good
     gc.enable()
     try:
-        with signals.stopping(job), nullcontext() if request.quiet else progress:
+        with signals.stopping(job, lines.mute), nullcontext() if request.quiet else progress:
             report = job.run(started)
     except GepipeError as error:
         return _ended_early(request, job, error)
@@ -112,6 +113,10 @@ class _Lines(logging.Handler):
     def __init__(self, progress: Progress) -> None:
         super().__init__(logging.WARNING)
         self._progress = progress
+
+    def mute(self) -> None:
+        """Write no more: a signal to the whole process group ends workers too, which is no news."""
+        self.setLevel(logging.CRITICAL)
 
     def emit(self, record: logging.LogRecord) -> None:
         self._progress.say(f"{record.levelname.lower()}: {harmless(record.getMessage())}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -24,15 +24,20 @@ def end_quietly() -> None:
 
 
 @contextmanager
-def stopping(job: Job) -> Iterator[None]:
+def stopping(job: Job, stopped: Callable[[], None]) -> Iterator[None]:
     """Ask `job` to stop on the first signal; the second one ends at once.
 
     Workers end with this process, and the files are exact prefixes at any moment, so that even
     the second does no harm.
+
+    Args:
+        job: The job.
+        stopped: Called on the first signal.
     """
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         _handle(_leave)
+        stopped()
         job.request_stop()
         if job.statistics() is None:  # still listing the inputs or opening the files
             raise Interrupted("stopped before the run began")

@@ -211,11 +211,12 @@ def test_a_stopped_run_goes_on_with_resume(place, number):
     with subprocess.Popen(
         [*GEPIPE, "run", "tiny.yaml", *options],
         cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
     ) as process:  # fmt: skip
         wait_until(lambda: written(place / "out" / "tiny.jsonl") >= 8, 20)
         family = family_of(process.pid)
         begun = time.monotonic()
-        process.send_signal(number)
+        os.killpg(process.pid, number)  # as a terminal or a service manager does
         _, said = process.communicate(timeout=10)
 
     assert process.returncode == 130
@@ -223,6 +224,7 @@ def test_a_stopped_run_goes_on_with_resume(place, number):
     wait_until(lambda: not any(map(is_alive, family)), 5)
     got = written(place / "out" / "tiny.jsonl")
     assert f"stopped: {got} of 200 done; go on with --resume" in said
+    assert "warning" not in said
     assert "Traceback" not in said
 
     resumed = gepipe(place, "run", "tiny.yaml", *options, "--resume", "--limit", "200")

@@ -1,3 +1,5 @@
+import io
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -6,6 +8,7 @@ import pytest
 from gepipe.cli import progress as module
 from gepipe.cli.progress import Progress
 from gepipe.runtime.statistics import StageStatistics, Statistics
+from tests.support import wait_until
 
 
 def stage(name, utilisation):
@@ -64,3 +67,28 @@ def test_a_resumed_run_is_reckoned_from_where_it_goes_on(clock):
     line = progress.line()
 
     assert line.startswith("900/1,000 (90%) · 50.0 items/s · 2 s left")
+
+
+def test_in_a_pipe_there_is_a_plain_line_now_and_then(monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(module, "_LINE_S", 0.01)
+
+    with Progress(job_of(done=500)) as progress:
+        wait_until(lambda: stream.getvalue().count("\n") >= 3, 5)
+        progress.say("warning: something")
+
+    first, *_ = stream.getvalue().splitlines()
+    assert first == "500/1,000 (50%) · 10 failures · inference is slowest, busy 97%"
+    assert "\nwarning: something\n" in stream.getvalue()
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_a_short_run_in_a_pipe_has_no_lines(monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+
+    with Progress(job_of(done=500)):
+        pass
+
+    assert stream.getvalue() == ""
