@@ -13,7 +13,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,9 +40,7 @@ def pause(seconds: float) -> None:
     threading.Event().wait(seconds)
 
 
-def wait_until(
-    predicate: Callable[[], Any], deadline_s: float, *, else_raise: bool = True
-) -> Any:
+def wait_until(predicate: Callable[[], Any], deadline_s: float, *, else_raise: bool = True) -> Any:
     """Return the predicate's first true value; fail when it stays false until the deadline."""
     end = time.monotonic() + deadline_s
     while not (value := predicate()):
@@ -313,16 +311,33 @@ def supervisor(
     )
 
 
-def listed(items: Sequence[Entry], first: int = 0) -> Callable[[int], Any]:
+def listed(items: Sequence[Entry], first: int = 0, **more: Any) -> Callable[[int], Any]:
+    """Return what starts a run over items that are all there."""
     from gepipe.runtime.feed import ListedFeed
+    from gepipe.runtime.options import Start
+    from gepipe.runtime.options import Start
 
-    return lambda _: (ListedFeed(iter(items), len(items)), first)
+    return lambda _: Start(ListedFeed(iter(items), len(items)), first, **more)
 
 
-def outcomes_of(subject: Supervisor, items: Sequence[Entry]) -> tuple[list[Any], Any]:
+def streamed(
+    subject: Supervisor, source: Iterable[Entry], emit: Callable[[Any], None], *, ahead: int = 8
+) -> Any:
+    """Run a supervisor over a generator; return the statistics."""
+    from gepipe.runtime.feed import ThreadedFeed
+    from gepipe.runtime.options import Start
+
+    feed = ThreadedFeed(source, ahead=ahead)
+    try:
+        return subject.run(lambda _: Start(feed), emit)
+    finally:
+        feed.close()
+
+
+def outcomes_of(subject: Supervisor, items: Sequence[Entry], **more: Any) -> tuple[list[Any], Any]:
     """Run items through a supervisor; return outcomes and statistics."""
     outcomes: list[Any] = []
-    statistics = subject.run(listed(items), outcomes.extend)
+    statistics = subject.run(listed(items, **more), outcomes.extend)
     return outcomes, statistics
 
 

@@ -19,8 +19,7 @@ def run(engine, count, capacity=None, *, fill=7.0, **inputs):
     """Execute and return the outputs; rows beyond `count` are filled with a mark first."""
     capacity = capacity or count
     outputs = {
-        spec.name: np.full((capacity, *spec.shape[1:]), fill, spec.dtype)
-        for spec in engine.outputs
+        spec.name: np.full((capacity, *spec.shape[1:]), fill, spec.dtype) for spec in engine.outputs
     }
     engine.collect(engine.submit(inputs, outputs, count))
     return outputs
@@ -52,7 +51,10 @@ def test_leftovers_of_a_former_batch_do_not_reach_the_padding(tmp_path) -> None:
     engine = opened(
         onnx_model(
             tmp_path / "m.onnx",
-            [("ReduceMax", ["x"], ["m"], {"axes": [0], "keepdims": 1}), ("Add", ["x", "m"], ["y"], {})],
+            [
+                ("ReduceMax", ["x"], ["m"], {"axes": [0], "keepdims": 1}),
+                ("Add", ["x", "m"], ["y"], {}),
+            ],
             {"x": ("float32", [4, 2])},
             {"y": ("float32", [4, 2])},
         )
@@ -85,7 +87,9 @@ def test_extents_that_the_model_does_not_declare_are_probed(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("declared", [[5], ["k"], [3, 5]])
-def test_output_without_a_batch_axis_is_refused_when_the_model_is_opened(tmp_path, declared) -> None:
+def test_output_without_a_batch_axis_is_refused_when_the_model_is_opened(
+    tmp_path, declared
+) -> None:
     if len(declared) == 1:
         nodes = [("ReduceSum", ["x", "zero"], ["y"], {"keepdims": 0})]
     else:
