@@ -315,7 +315,6 @@ def listed(items: Sequence[Entry], first: int = 0, **more: Any) -> Callable[[int
     """Return what starts a run over items that are all there."""
     from gepipe.runtime.feed import ListedFeed
     from gepipe.runtime.options import Start
-    from gepipe.runtime.options import Start
 
     return lambda _: Start(ListedFeed(iter(items), len(items)), first, **more)
 

@@ -1,0 +1,270 @@
+"""The supervising process is interrupted and killed: nobody is left, and resuming is exact."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support import (
+    doubling_model,
+    family_of,
+    is_alive,
+    pause,
+    script_environment,
+    wait_until,
+)
+
+pytestmark = pytest.mark.chaos
+
+ROWS = 160
+BAD = (7, 50, 51, 120)
+OPS = """
+import os, threading
+def check(row):
+    if row[0] in {bad}:
+        raise ValueError(f"row {{row[0]:g}} is bad")
+    return row
+def name(outputs, meta):
+    threading.Event().wait(float(os.environ.get("GEPIPE_TEST_DELAY", "0")))
+    return {{"sum": float(outputs["y"].sum())}}
+def hang(outputs, meta):
+    threading.Event().wait(600)
+"""
+YAML = """
+pipeline:
+  name: chaos
+  source: {{npy: rows.npy}}
+  stages:
+    - {{name: preprocess, threads: 2, batch_size: 4, ops: [{{python: ./ops.py:check}}]}}
+    - {{name: inference, model: model.onnx}}
+    - {{name: postprocess, stream_count: 1, ops: [{{python: "./ops.py:{post}"}}]}}
+  sink: {{jsonl: out.jsonl}}
+"""
+COMMAND = [sys.executable, "-c", "from gepipe.cli.app import main; main()", "run"]
+
+
+def make(folder: Path, post: str = "name") -> Path:
+    rows = np.zeros((ROWS, 4), np.float32)
+    rows[:, 0] = np.arange(ROWS)
+    np.save(folder / "rows.npy", rows)
+    doubling_model(folder / "model.onnx")
+    (folder / "ops.py").write_text(OPS.format(bad=BAD))
+    (folder / "chaos.yaml").write_text(YAML.format(post=post))
+    return folder
+
+
+def started(folder: Path, *options: str, delay_s: float = 0.004) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*COMMAND, str(folder / "chaos.yaml"), "--quiet", *options],
+        env=script_environment(GEPIPE_TEST_DELAY=str(delay_s)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=folder,
+    )
+
+
+def finished(process: subprocess.Popen[bytes], timeout_s: float = 30) -> tuple[int, str]:
+    out, err = process.communicate(timeout=timeout_s)
+    assert b"tracker" not in err, err
+    assert b"leaked" not in err, err
+    return process.returncode, (out + err).decode()
+
+
+def results(folder: Path) -> tuple[bytes, bytes]:
+    return tuple(
+        (folder / name).read_bytes() if (folder / name).exists() else b""
+        for name in ("out.jsonl", "out.failures.jsonl")
+    )
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> tuple[bytes, bytes]:
+    folder = make(tmp_path_factory.mktemp("undisturbed"))
+    code, text = finished(started(folder, delay_s=0))
+    assert code == 3, text
+    out, failures = results(folder)
+    assert [json.loads(line)["index"] for line in failures.splitlines()] == list(BAD)
+    assert len(out.splitlines()) == ROWS - len(BAD)
+    return out, failures
+
+
+def until_some_results(folder: Path, least: int = 1) -> None:
+    wait_until(lambda: results(folder)[0].count(b"\n") >= least, 20)
+
+
+def assert_prefix(folder: Path, whole: tuple[bytes, bytes]) -> None:
+    for got, all_of_it in zip(results(folder), whole, strict=True):
+        assert all_of_it.startswith(got)
+
+
+def assert_nobody_is_left(family: set[int]) -> None:
+    wait_until(lambda: not any(map(is_alive, family)), 5)
+
+
+def test_a_normal_run_says_nothing_of_trackers(tmp_path, undisturbed) -> None:
+    process = started(make(tmp_path), delay_s=0)
+
+    code, text = finished(process)
+
+    assert code == 3, text
+    assert results(tmp_path) == undisturbed
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("group", [False, True])
+def test_interrupted_run_ends_with_a_prefix_and_is_resumed(
+    tmp_path, undisturbed, number, group
+) -> None:
+    folder = make(tmp_path)
+    process = subprocess.Popen(
+        [*COMMAND, str(folder / "chaos.yaml"), "--quiet"],
+        env=script_environment(GEPIPE_TEST_DELAY="0.004"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=folder,
+        start_new_session=True,
+    )
+    until_some_results(folder, 10)
+    family = family_of(process.pid)
+
+    # A terminal sends Ctrl-C to everybody, the fork server and the workers included.
+    (os.killpg if group else os.kill)(process.pid, number)
+    code, text = finished(process, 5)
+
+    if number == signal.SIGINT or not group:
+        assert code == 130, text
+    assert_nobody_is_left(family)
+    assert_prefix(folder, undisturbed)
+    assert 10 <= results(folder)[0].count(b"\n") < ROWS - len(BAD)
+    code, text = finished(started(folder, "--resume", delay_s=0))
+    assert code == 3, text
+    assert results(folder) == undisturbed
+
+
+@pytest.mark.parametrize("post", ["name", "hang"])
+@pytest.mark.parametrize("gap_s", [0.0, 0.05])
+def test_second_interrupt_ends_at_once(tmp_path, post, gap_s) -> None:
+    process = started(make(tmp_path, post), delay_s=0.02)
+    wait_until(lambda: (tmp_path / "out.job.json").exists(), 20)
+    pause(0.5)
+    family = family_of(process.pid)
+
+    process.send_signal(signal.SIGINT)
+    pause(gap_s)
+    process.send_signal(signal.SIGINT)
+    code, _ = finished(process, 5)
+
+    assert code == 130
+    assert_nobody_is_left(family)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_run_killed_at_a_random_moment_is_resumed_byte_equal(tmp_path, undisturbed, seed) -> None:
+    rng = random.Random(seed)
+    folder = make(tmp_path)
+    code, kills = None, 0
+    while code is None:
+        process = started(folder, *(["--resume"] * (kills > 0)), delay_s=0.004)
+        if kills < 2:
+            pause(rng.uniform(0.15, 1.0))
+        else:
+            process.wait(30)
+        family = family_of(process.pid)
+        process.kill()
+        code, text = finished(process)
+        code = None if code == -signal.SIGKILL else code
+        kills += 1
+        assert_nobody_is_left(family)
+        assert_prefix(folder, undisturbed)
+
+    assert code == 3, text
+    assert results(folder) == undisturbed
+
+
+@pytest.mark.parametrize("post", ["name", "hang"])
+def test_killed_parent_leaves_nobody_even_when_a_stage_hangs(tmp_path, post) -> None:
+    process = started(make(tmp_path, post), delay_s=0.05)
+    wait_until(lambda: len(family_of(process.pid)) >= 7, 20)
+    pause(0.3)
+    family = family_of(process.pid)
+
+    process.kill()
+    finished(process)
+
+    assert_nobody_is_left(family)
+
+
+def test_resuming_repeats_no_finished_work(tmp_path, undisturbed) -> None:
+    folder = make(tmp_path)
+    process = started(folder, delay_s=0.004)
+    until_some_results(folder, 40)
+    process.kill()
+    finished(process)
+    done = results(folder)[0].count(b"\n")
+
+    began = time.monotonic()
+    code, text = finished(started(folder, "--resume", "--json", delay_s=0))
+
+    assert code == 3, text
+    assert time.monotonic() - began < 20
+    assert done >= 40
+    assert results(folder) == undisturbed
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda folder: None, None),
+        (
+            lambda folder: (folder / "chaos.yaml").write_text(
+                YAML.format(post="name").replace("batch_size: 4", "batch_size: 5")
+            ),
+            "batch_size",
+        ),
+        (
+            lambda folder: np.save(folder / "rows.npy", np.zeros((ROWS + 1, 4), np.float32)),
+            "input",
+        ),
+    ],
+)
+def test_resume_refuses_what_was_changed_and_names_it(tmp_path, undisturbed, change, named) -> None:
+    folder = make(tmp_path)
+    process = started(folder)
+    until_some_results(folder, 4)
+    process.kill()
+    finished(process)
+    before = results(folder)
+    change(folder)
+
+    code, text = finished(started(folder, "--resume", delay_s=0))
+
+    if named is None:
+        assert (code, results(folder)) == (3, undisturbed)
+    else:
+        assert code == 2, text
+        assert named in text
+        assert results(folder) == before
+
+
+def test_run_that_ends_by_itself_while_workers_crash_is_quiet_about_memory(tmp_path) -> None:
+    folder = make(tmp_path)
+    process = started(folder)
+    until_some_results(folder, 8)
+    server = [p for p in family_of(process.pid) if len(family_of(p)) > 3 and p != process.pid]
+    for pid in family_of(server[0]) - set(server):
+        os.kill(pid, signal.SIGKILL)
+
+    code, text = finished(process)
+
+    assert code == 3
+    assert "killed by SIGKILL" in text
+    assert results(folder)[0].count(b"\n") == ROWS - len(BAD)
