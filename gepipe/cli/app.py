@@ -24,11 +24,12 @@ def main() -> NoReturn:
     signals.end_quietly()
     gc.disable()  # importing makes much and frees nothing; a run enables it again
     asked = sys.argv[1:]
-    if asked[:1] == ["run"] and "--help" not in asked:
+    if asked[:1] in (["run"], ["check"], ["plan"]) and not {"--help", "-h"} & set(asked):
         # First of all: what the workers import is imported while this process imports its own.
+        from gepipe.pipeline.preload import PRELOAD
         from gepipe.runtime.process import start_server
 
-        start_server()
+        start_server(PRELOAD)
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

@@ -38,7 +38,7 @@ _ONE_THREAD: Final = dict.fromkeys(
     ),
     "1",
 )
-_PRELOAD: Final = ["numpy", "cv2", "dill", "gepipe.runtime.worker"]
+_PRELOAD: Final = ["numpy", "cv2", "dill", "gepipe.runtime.worker", "gepipe.runtime.server"]
 _context = multiprocess.get_context("forkserver")
 #: What a start changes for a moment, such as `__main__`, belongs to the whole process: two threads
 #: that start workers at once would each restore what the other had changed.
@@ -47,9 +47,13 @@ _starting = threading.RLock()
 _START_TRIES: Final = 3
 
 
-def start_server() -> None:
-    """Start the fork server, so that its imports run while the caller goes on. Idempotent."""
-    forkserver.set_forkserver_preload(_PRELOAD)
+def start_server(preload: Sequence[str] = ()) -> None:
+    """Start the fork server, so that its imports run while the caller goes on. Idempotent.
+
+    Args:
+        preload: Further modules that workers will need. They must have neither threads nor devices.
+    """
+    forkserver.set_forkserver_preload([*_PRELOAD, *preload])
     with _starting, _workers_environment(), _interrupts_ignored():
         forkserver.ensure_running()
 
