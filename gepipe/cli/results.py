@@ -47,15 +47,16 @@ def _first(output: Path, limit: int) -> Iterator[dict[str, Any]]:
 
 
 def _name(source: str) -> str:
+    source = source.removeprefix(f"{Path.cwd()}/")
     return cut(harmless(source), _NAME_WIDTH)
 
 
 def _classes(result: Any) -> list[dict[str, Any]] | None:
-    """Return the list of classes in a record of top_k or threshold."""
-    if not isinstance(result, dict) or len(result) != 1:
-        return None
-    (found,) = result.values()
-    if isinstance(found, list) and all(isinstance(e, dict) and "score" in e for e in found):
+    """Return the list of classes in a record of top_k or threshold, whatever else it holds."""
+    found = result.get("top_k", result.get("classes")) if isinstance(result, dict) else None
+    if isinstance(found, list) and all(
+        isinstance(entry, dict) and {"class", "score"} <= set(entry) for entry in found
+    ):
         return found
     return None
 

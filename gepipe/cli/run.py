@@ -39,7 +39,11 @@ def run(  # noqa: PLR0913, PLR0917 - one an option
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Go on where the last run into the same output stopped."),
+        typer.Option(
+            "--resume",
+            help="Go on where the last run into the same output stopped: "
+            "run classify.yaml --resume",
+        ),
     ] = False,
     json: Annotated[
         bool,
@@ -50,7 +54,12 @@ def run(  # noqa: PLR0913, PLR0917 - one an option
         ),
     ] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Say nothing but errors and warnings.")
+        bool,
+        typer.Option(
+            "--quiet",
+            "-q",
+            help="Say nothing but errors, as in a cron job: run classify.yaml --quiet",
+        ),
     ] = False,
 ) -> None:
     """Run a pipeline over its inputs and write the results.

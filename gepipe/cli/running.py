@@ -46,7 +46,7 @@ def run_job(request: RunRequest) -> int:
         limit=request.limit,
     )
     progress = Progress(job)
-    lines = _Lines(progress)
+    lines = _Lines(progress, logging.ERROR if request.quiet else logging.WARNING)
     logging.getLogger("gepipe").addHandler(lines)
 
     def started() -> None:
@@ -110,8 +110,8 @@ def _opening(name: str, job: Job) -> str:
 class _Lines(logging.Handler):
     """Writes each warning as one plain line that does not break the progress line."""
 
-    def __init__(self, progress: Progress) -> None:
-        super().__init__(logging.WARNING)
+    def __init__(self, progress: Progress, level: int) -> None:
+        super().__init__(level)
         self._progress = progress
 
     def mute(self) -> None:
