@@ -1,0 +1,258 @@
+"""The calls of `acl.rt` about devices and contexts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gepipe.emulator.api import acl_call
+from gepipe.emulator.device import Context, Device
+from gepipe.emulator.handles import Site
+
+if TYPE_CHECKING:
+    from gepipe.emulator.machine import Machine
+
+INVALID_PARAM, UNINITIALISED, NO_DEVICE, NO_CONTEXT, BUSY = 100000, 100001, 107001, 107002, 507033
+
+
+def _ready(machine: Machine) -> int:
+    """Return 0 if ACL is initialised, or a code."""
+    if machine.initialised:
+        return 0
+    if machine.strict or machine.finalised:
+        return machine.fail(UNINITIALISED, "acl.init was not called, or acl.finalize was")
+    machine.lenient("acl.init was not called")
+    return 0
+
+
+def _enter(machine: Machine, index: int) -> tuple[Device | None, int]:
+    """Begin to use a device; return it, or a code."""
+    if code := _ready(machine):
+        return None, code
+    device = machine.device(index)
+    if device is None:
+        return None, NO_DEVICE
+    if not device.enter(machine):
+        limit = machine.profile.limits.processes
+        text = f"device {index} is used by {limit} processes already, which is the limit"
+        return None, machine.fail(BUSY, text)
+    return device, 0
+
+
+@acl_call("rt.set_device", "i")
+def set_device(machine: Machine, index: int) -> int:
+    """Give the thread a device, by its default context."""
+    device, code = _enter(machine, index)
+    if device is None:
+        return code
+    with machine.lock:
+        if device.default is None:
+            device.default = Context(device, explicit=False)
+            device.default.handle = machine.handles.add(device.default)
+        device.set_count += 1
+    machine.thread.context = device.default
+    return 0
+
+
+def _drop(machine: Machine, context: Context) -> None:
+    """End a context."""
+    context.alive = False
+    if context.default_stream is not None:
+        machine.observe(context.default_stream.clock)
+        context.default_stream.end()
+        context.device.streams -= 1
+        machine.handles.remove(context.default_stream.handle, "a default stream that is gone")
+        context.default_stream = None
+    machine.handles.remove(context.handle, f"{context}, destroyed at {Site()}")
+    if machine.thread.context is context:
+        machine.thread.context = None
+
+
+def _reset(machine: Machine, index: int, *, force: bool) -> int:
+    device = machine.device(index)
+    if device is None:
+        return NO_DEVICE
+    with machine.lock:
+        if device.set_count == 0:
+            return machine.fail(NO_CONTEXT, f"device {index} is not set")
+        device.set_count = 0 if force else device.set_count - 1
+        if device.set_count:
+            return 0
+    default, device.default = device.default, None
+    code = 0
+    if default is not None:
+        if default.default_stream is not None:
+            code = default.default_stream.wait()
+        held = [s for s in machine.streams_of(device) if s.context is default and not s.is_default]
+        if held:
+            machine.lenient(f"device {index} is reset before {held[0]} is destroyed")
+        _drop(machine, default)
+    if not any(each.device is device for each in machine.handles.all(Context)):
+        device.leave()
+    return code
+
+
+@acl_call("rt.reset_device", "i")
+def reset_device(machine: Machine, index: int) -> int:
+    """Undo one `set_device`; the last one releases the device."""
+    return _reset(machine, index, force=False)
+
+
+@acl_call("rt.reset_device_force", "i")
+def reset_device_force(machine: Machine, index: int) -> int:
+    """Undo every `set_device`."""
+    return _reset(machine, index, force=True)
+
+
+@acl_call("rt.get_device", "|O", "vr")
+def get_device(machine: Machine, *_: object) -> tuple[int, int]:
+    """Return the device of the thread's context."""
+    context = machine.thread.context
+    if context is None or not context.alive:
+        return 0, machine.fail(NO_CONTEXT, "this thread has no device")
+    return context.device.index, 0
+
+
+@acl_call("rt.get_device_count", "", "vr")
+def get_device_count(machine: Machine) -> tuple[int, int]:
+    """Return how many devices the process may use."""
+    return len(machine.devices), 0
+
+
+@acl_call("rt.get_run_mode", "", "vr")
+def get_run_mode(machine: Machine) -> tuple[int, int]:
+    """Return 1 where the process runs on the host, 0 on the device."""
+    return int(machine.profile.run_mode == "host"), 0
+
+
+def _synchronise(machine: Machine, context: Context, timeout_s: float | None = None) -> int:
+    code = 0
+    for stream in machine.streams_of(context.device):
+        code = stream.wait(timeout_s) or code
+    return code
+
+
+@acl_call("rt.synchronize_device", "*", context=True)
+def synchronize_device(machine: Machine, context: Context) -> int:
+    """Wait for every stream of the current device."""
+    return _synchronise(machine, context)
+
+
+@acl_call("rt.synchronize_device_with_timeout", "i", context=True)
+def synchronize_device_with_timeout(machine: Machine, context: Context, timeout_ms: int) -> int:
+    """Wait for every stream of the current device, but not for ever."""
+    if timeout_ms < -1 or timeout_ms == 0:
+        return machine.fail(INVALID_PARAM, f"timeout {timeout_ms} ms is neither -1 nor above 0")
+    return _synchronise(machine, context, None if timeout_ms < 0 else timeout_ms / 1000)
+
+
+@acl_call("rt.get_device_utilization_rate", "i", "dr")
+def get_device_utilization_rate(machine: Machine, index: int) -> tuple[dict[str, int], int]:
+    """Return how busy a device is, in percent."""
+    device = machine.device(index)
+    if device is None:
+        return {}, NO_DEVICE
+    busy = 100 * (device.busy_s.get("compute", 0.0) > machine.schedule.now())
+    return {
+        "cube_utilization": busy,
+        "vector_utilization": busy,
+        "aicpu_utilization": 0,
+        "memory_utilization": 100 * device.memory.used // device.memory.total,
+        "utilization_extend": 0,
+    }, 0
+
+
+@acl_call("rt.query_device_status", "i", "vr")
+def query_device_status(machine: Machine, index: int) -> tuple[int, int]:
+    """Return 0 for a device in order, 1 for a lost one."""
+    device = machine.device(index)
+    return (0, NO_DEVICE) if device is None else (int(bool(device.lost)), 0)
+
+
+@acl_call("rt.device_get_stream_priority_range", "", "vvr")
+def device_get_stream_priority_range(_machine: Machine) -> tuple[int, int, int]:
+    """Return the least and the greatest priority of streams."""
+    return 7, 0, 0
+
+
+@acl_call("rt.device_can_access_peer", "ii", "vr")
+def device_can_access_peer(machine: Machine, index: int, peer: int) -> tuple[int, int]:
+    """Return whether one device can copy from another."""
+    if machine.device(index) is None or machine.device(peer) is None:
+        return 0, NO_DEVICE
+    return int(index != peer), 0
+
+
+@acl_call("rt.device_enable_peer_access", "iI", context=True)
+def device_enable_peer_access(machine: Machine, context: Context, peer: int, flags: int) -> int:
+    """Let the current device copy from another."""
+    other = machine.device(peer)
+    if other is None:
+        return NO_DEVICE
+    if other is context.device or flags:
+        return machine.fail(INVALID_PARAM, "a device is no peer of itself, and flags must be 0")
+    context.device.peers.add(peer)
+    return 0
+
+
+@acl_call("rt.create_context", "i", "vr")
+def create_context(machine: Machine, index: int) -> tuple[int, int]:
+    """Create a context and make it the thread's."""
+    device, code = _enter(machine, index)
+    if device is None:
+        return 0, code
+    context = Context(device, explicit=True)
+    context.handle = machine.handles.add(context)
+    machine.thread.context = context
+    return context.handle, 0
+
+
+@acl_call("rt.set_context", "k")
+def set_context(machine: Machine, handle: int) -> int:
+    """Make a context the thread's."""
+    if handle == 0:
+        return machine.fail(INVALID_PARAM, "context is 0")
+    context = machine.handles.get(handle, Context)
+    if context is None:
+        if machine.finalised:
+            return machine.fail(NO_CONTEXT, f"context {handle:#x} is gone")
+        machine.misuse(f"context {handle:#x} is {machine.handles.fate(handle)}")
+    machine.thread.context = context
+    return 0
+
+
+@acl_call("rt.get_context", "", "vr")
+def get_context(machine: Machine) -> tuple[int, int]:
+    """Return the thread's context."""
+    context = machine.thread.context
+    if context is None or not context.alive:
+        return 0, machine.fail(NO_CONTEXT, "this thread has no context")
+    return context.handle, 0
+
+
+@acl_call("rt.destroy_context", "k")
+def destroy_context(machine: Machine, handle: int) -> int:
+    """Destroy a context that was created, not a default one."""
+    if handle == 0:
+        return machine.fail(INVALID_PARAM, "context is 0")
+    context = machine.handles.get(handle, Context)
+    if context is None:
+        if machine.finalised:
+            return machine.fail(NO_CONTEXT, f"context {handle:#x} is gone")
+        machine.misuse(f"context {handle:#x} is {machine.handles.fate(handle)}")
+    if not context.explicit:
+        machine.misuse(f"{context} belongs to the device and cannot be destroyed")
+    held = [s for s in machine.streams_of(context.device) if s.context is context]
+    code = 0
+    for stream in held:
+        if not stream.is_default:
+            machine.lenient(f"{context} is destroyed before {stream}")
+        code = stream.wait() or code
+    device = context.device
+    if device.set_count == 0 and device.default is None and machine.initialised:
+        machine.report.note(f"{context} outlived reset_device")
+    _drop(machine, context)
+    if device.default is None and not any(
+        each.device is device for each in machine.handles.all(Context)
+    ):
+        device.leave()
+    return code

@@ -1,0 +1,307 @@
+"""Executing models."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gepipe.emulator.api import acl_call
+from gepipe.emulator.buffers import Dataset, TensorDesc, buffer_of, dataset_of
+from gepipe.emulator.compute import session_of, view
+from gepipe.emulator.copies import End
+from gepipe.emulator.describe import input_bytes, inputs_of
+from gepipe.emulator.gears import gear_bytes
+from gepipe.emulator.handles import Site
+from gepipe.emulator.memory import Block
+from gepipe.emulator.model import Model, own_model
+from gepipe.emulator.om import Shape
+from gepipe.emulator.stream import Stream, Task
+from gepipe.tensors import DTYPES
+
+if TYPE_CHECKING:
+    from gepipe.emulator.device import Context
+    from gepipe.emulator.machine import Machine
+    from gepipe.emulator.order import Uses
+
+INVALID_PARAM, MISMATCH, SHAPE_OUT_OF_RANGE = 100000, 145000, 100000
+#: By how much a buffer may be too small: see the CANN manual on model inputs.
+_SLACK_BYTES = 64
+
+
+@dataclass(slots=True)
+class Run:
+    """One execution, with everything it needs.
+
+    Attributes:
+        inputs: Where each input lies.
+        outputs: Where each output lies.
+        shapes: The shape of each input.
+        output_shapes: The shape of each output; None while only the result tells.
+        batch: How many rows the profile is asked about.
+    """
+
+    model: Model
+    inputs: list[End]
+    outputs: list[End]
+    shapes: list[Shape]
+    output_shapes: list[Shape] | None
+    batch: int
+    datasets: tuple[Dataset, Dataset]
+    gear_end: End | None
+    gear: Shape
+
+    def uses(self) -> tuple[tuple[Uses, int, int, bool], ...]:
+        """Return what it uses, for `Stream.submit`."""
+        used = [(self.model.uses, 0, 1, True)]
+        used += [(dataset.uses, 0, 1, False) for dataset in self.datasets]
+        for ends, sizes, writes in (
+            (self.inputs, self._sizes(), False),
+            (self.outputs, self._output_sizes(), True),
+        ):
+            for end, size in zip(ends, sizes, strict=True):
+                assert end.block is not None
+                used.append((end.block.uses, end.address, end.address + size, writes))
+        if self.gear_end is not None and self.gear_end.block is not None:
+            first = self.gear_end.address
+            used.append((self.gear_end.block.uses, first, first + 4 * len(self.gear), False))
+        used += [
+            (block.uses, block.base, block.base + block.size, True)
+            for block in self.model.work_blocks
+        ]
+        return tuple(used)
+
+    def _sizes(self) -> list[int]:
+        om = self.model.om
+        if om.aipp:
+            return [om.input_bytes(index) for index in range(len(om.inputs))]
+        pairs = zip(om.inputs, self.shapes, strict=True)
+        return [tensor.itemsize * math.prod(shape) for tensor, shape in pairs]
+
+    def _output_sizes(self) -> list[int]:
+        if self.output_shapes is None:
+            return [1 << 12 for _ in self.outputs]
+        pairs = zip(self.model.om.outputs, self.output_shapes, strict=True)
+        return [tensor.itemsize * math.prod(shape) for tensor, shape in pairs]
+
+    def compute(self, machine: Machine) -> None:
+        """Read all inputs, then write all outputs."""
+        om = self.model.om
+        if self.gear_end is not None:
+            held = ctypes.string_at(self.gear_end.real, 4 * len(self.gear))
+            if held != gear_bytes(self.gear):
+                machine.lenient("something wrote into the gear input after the gear was set")
+        arrays = []
+        for index, (tensor, shape, end) in enumerate(
+            zip(om.inputs, self.shapes, self.inputs, strict=True)
+        ):
+            aipp = om.aipp.get(tensor.name)
+            if aipp is not None and aipp.input_format == "YUV420SP_U8":
+                arrays.append(view(end.real, "uint8", (om.input_bytes(index),)))
+            else:
+                arrays.append(view(end.real, tensor.dtype, shape))
+        if self.model.session is None:
+            self.model.session = session_of(om)
+        results = self.model.session.run(arrays, self.output_shapes)
+        for index, (end, result) in enumerate(zip(self.outputs, results, strict=True)):
+            self._store(machine, index, end, result)
+
+    def _store(self, machine: Machine, index: int, end: End, result: Any) -> None:
+        assert end.block is not None
+        machine.host.locate(end.address, result.nbytes)
+        view(end.real, result.dtype.name, result.shape)[...] = result
+        tensor = self.model.om.outputs[index]
+        if self.output_shapes is None or self.datasets[1].descs.get(index) is not None:
+            self.datasets[1].descs[index] = TensorDesc(
+                DTYPES[tensor.dtype].acl, tuple(result.shape), 2, tensor.name, owned=False
+            )
+
+
+def _locate(
+    machine: Machine, model: Model, dataset: Dataset, index: int, needed: int, side: str
+) -> tuple[End | None, int]:
+    buffer = buffer_of(machine, dataset.buffers[index])
+    if buffer is None or buffer.ptr == 0:
+        text = f"{side} {index} of {model} has no memory"
+        return None, machine.fail(INVALID_PARAM, text)
+    if buffer.size + _SLACK_BYTES < needed:
+        text = f"{side} {index} of {model} needs {needed} bytes, its data buffer has {buffer.size}"
+        return None, machine.fail(MISMATCH, text)
+    block = machine.host.locate(buffer.ptr, buffer.size)
+    if block is None or block.kind != "device memory":
+        machine.misuse(
+            f"{side} {index} of {model} must be device memory, but {buffer.ptr:#x} is "
+            f"{machine.host.describe(buffer.ptr)}"
+        )
+    if block.device != model.context.device.index:
+        machine.misuse(f"{side} {index} of {model} is memory of device {block.device}")
+    if needed > block.base + block.size - buffer.ptr:
+        machine.lenient(f"{side} {index} of {model} needs {needed} bytes, {block} is too small")
+    return End(buffer.ptr, block, known=True), 0
+
+
+def _gear(machine: Machine, model: Model, dataset: Dataset) -> tuple[int, bool]:
+    """Return the gear to run at, and whether it was set."""
+    if model.om.gears is None:
+        return 0, False
+    if dataset.gear is not None and dataset.gear[0] == model.id:
+        if dataset.gear[1] != model.gear:
+            machine.report.note(f"{model} was last set to another gear than {dataset} has")
+        return dataset.gear[1], True
+    if model.gear is not None:
+        machine.lenient(f"no gear was set on {dataset}: {model} keeps that of another dataset")
+        return model.gear, False
+    return model.om.largest_gear, False
+
+
+def _range_shapes(machine: Machine, model: Model, dataset: Dataset) -> tuple[list[Shape], int]:
+    shapes = []
+    for index, tensor in enumerate(model.om.inputs):
+        desc = dataset.descs.get(index)
+        shape = tensor.shape if desc is None else desc.dims
+        pairs = model.om.ranges.get(tensor.name, tuple((n, n) for n in tensor.shape))
+        if len(shape) != len(pairs) or any(
+            n < low or (high != -1 and n > high)
+            for n, (low, high) in zip(shape, pairs, strict=True)
+        ):
+            text = f"input {index} of {model}: shape {list(shape)} is not within {list(pairs)}"
+            return [], machine.fail(SHAPE_OUT_OF_RANGE, text)
+        shapes.append(shape)
+    return shapes, 0
+
+
+def _prepare(
+    machine: Machine, context: Context, model_id: int, ins: int, outs: int, *, allocate: bool
+) -> tuple[Run | None, int]:
+    """Check an execution's arguments as ACL does when it is submitted."""
+    model, code = own_model(machine, context, model_id)
+    if model is None:
+        return None, code
+    given, results = dataset_of(machine, ins), dataset_of(machine, outs)
+    if given is None or results is None:
+        return None, INVALID_PARAM
+    om = model.om
+    for dataset, wanted, side in ((given, inputs_of(om), "input"), (results, om.outputs, "output")):
+        if len(dataset.buffers) != len(wanted):
+            text = (
+                f"the number of {side}s is inconsistent: {model} has {len(wanted)}, the dataset "
+                f"{len(dataset.buffers)}"
+            )
+            return None, machine.fail(MISMATCH, text)
+    gear, was_set = _gear(machine, model, given)
+    output_shapes: list[Shape] | None
+    if om.is_shape_range:
+        shapes, code = _range_shapes(machine, model, given)
+        if code:
+            return None, code
+        output_shapes = None if om.graph else [_like(shapes, each.shape) for each in om.outputs]
+    else:
+        shapes, output_shapes = om.input_shapes(gear), list(om.output_shapes[gear])
+    ends: list[End] = []
+    for index, tensor in enumerate(inputs_of(om)):
+        if index == len(om.inputs):
+            needed = input_bytes(om, index)
+        elif om.aipp.get(tensor.name):
+            needed = om.input_bytes(index)
+        else:
+            needed = math.prod(shapes[index]) * tensor.itemsize
+        end, code = _locate(machine, model, given, index, needed, "input")
+        if end is None:
+            return None, code
+        ends.append(end)
+    results_at: list[End] = []
+    for index, tensor in enumerate(om.outputs):
+        needed = 0
+        if output_shapes is not None:
+            needed = math.prod(output_shapes[index]) * tensor.itemsize
+        if allocate and not _filled_in(machine, context, results, index, needed):
+            return None, machine.fail(245000, f"no memory for output {index}")
+        end, code = _locate(machine, model, results, index, needed, "output")
+        if end is None:
+            return None, code
+        results_at.append(end)
+    value = om.gears.values[gear] if om.gears else ()
+    gear_end = ends.pop() if om.gears else None
+    batch = shapes[0][0] if shapes and shapes[0] else 1
+    return Run(
+        model,
+        ends,
+        results_at,
+        shapes,
+        output_shapes,
+        batch,
+        (given, results),
+        gear_end if was_set else None,
+        value,
+    ), 0
+
+
+def _like(shapes: list[Shape], pattern: Shape) -> Shape:
+    """Return an output's shape with the first input's batch for -1."""
+    return tuple(shapes[0][0] if each < 0 else each for each in pattern)
+
+
+def _filled_in(
+    machine: Machine, context: Context, dataset: Dataset, index: int, needed: int
+) -> bool:
+    """Allocate an output whose buffer is (0, 0); return whether that worked."""
+    buffer = buffer_of(machine, dataset.buffers[index])
+    if buffer is None or buffer.ptr or buffer.size:
+        return True
+    block: Block | None = context.device.memory.allocate(max(needed, 1))
+    if block is None:
+        return False
+    buffer.ptr, buffer.size = block.base, block.size
+    return True
+
+
+def _perform(machine: Machine, run: Run, ready_s: float, *, hold_gil: bool = False) -> float:
+    """Execute; return when the hardware was done."""
+    om = run.model.om
+    paced = not om.graph or machine.profile.pace_computing
+    seconds = machine.profile.latency_of(om.name).seconds(run.batch) if paced else 0.0
+    began_s = time.monotonic()
+    run.compute(machine)
+    if om.graph and not paced:
+        seconds = time.monotonic() - began_s
+    end_s = run.model.context.device.occupy("compute", ready_s, seconds)
+    machine.schedule.sleep_until(end_s, hold_gil=hold_gil)
+    return end_s
+
+
+@acl_call("mdl.execute", "Ikk", context=True)
+def execute(machine: Machine, context: Context, model_id: int, ins: int, outs: int) -> int:
+    """Execute a model and wait for it."""
+    run, code = _prepare(machine, context, model_id, ins, outs, allocate=True)
+    if run is None:
+        return code
+    with machine.lock:
+        for what, first, last, writes in run.uses():
+            host = machine.host_clock
+            if use := what.conflict(host, host, first, last, writes=writes):
+                machine.race(f"acl.mdl.execute at {Site()}", use)
+    _perform(machine, run, machine.schedule.now(), hold_gil=machine.profile.hold_gil)
+    return 0
+
+
+@acl_call("mdl.execute_async", "Ikkk", context=True)
+def execute_async(
+    machine: Machine, context: Context, model_id: int, ins: int, outs: int, stream_handle: int
+) -> int:
+    """Execute a model in a stream."""
+    stream, code = machine.stream(context, stream_handle)
+    if stream is None:
+        return code
+    run, code = _prepare(machine, context, model_id, ins, outs, allocate=False)
+    if run is None:
+        return code
+
+    def perform(stream: Stream) -> int:
+        stream.now_s = _perform(machine, run, stream.begin_s(task))
+        return 0
+
+    task = Task(perform, f"acl.mdl.execute_async at {Site()}")
+    stream.submit(task, run.uses())
+    return 0

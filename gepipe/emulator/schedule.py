@@ -1,0 +1,184 @@
+"""When the tasks of streams run: each stream on its own thread, or one by one as a seed says."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+from gepipe.emulator import native
+from gepipe.emulator.errors import EmulatorError
+
+if TYPE_CHECKING:
+    from gepipe.emulator.stream import Stream, Task
+
+
+class Latch:
+    """Something that happens once and can be waited for. Cheaper than `threading.Event`."""
+
+    __slots__ = ("_lock", "done")
+
+    def __init__(self) -> None:
+        self.done = False
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def open(self) -> None:
+        """Make it happen."""
+        self.done = True
+        with suppress(RuntimeError):  # opened twice
+            self._lock.release()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for it; return whether it happened in time."""
+        if not self.done and self._lock.acquire(timeout=-1 if timeout_s is None else timeout_s):
+            self._lock.release()  # for the next one who waits
+        return self.done
+
+
+class Schedule(Protocol):
+    """Runs tasks and knows the time."""
+
+    def submit(self, stream: Stream, task: Task) -> None:
+        """Queue a task behind the others of its stream."""
+        ...
+
+    def wait(self, latch: Latch, timeout_s: float | None = None) -> bool:
+        """Wait, from a thread of the program, until a latch opens; return whether it did."""
+        ...
+
+    def now(self) -> float:
+        """Return the time in seconds."""
+        ...
+
+    def sleep_until(self, moment_s: float, *, hold_gil: bool = False) -> None:
+        """Let time pass."""
+        ...
+
+    def pump(self) -> None:
+        """Let something happen, when nothing does by itself."""
+        ...
+
+    def notify(self) -> None:
+        """Look again: something outside the streams happened."""
+        ...
+
+
+class Threaded:
+    """Each stream has a thread; time is real."""
+
+    def submit(self, stream: Stream, task: Task) -> None:
+        if stream.thread is None:
+            stream.thread = threading.Thread(
+                target=self._serve, args=(stream,), name=f"acl-{stream.name}", daemon=True
+            )
+            stream.thread.start()
+        stream.queue.put(task)
+
+    def _serve(self, stream: Stream) -> None:
+        native.wake_exactly()
+        while (task := stream.queue.get()) is not None:
+            if task.after is not None and not task.after.done and not stream.aborted:
+                stream.blocked_on = task.after
+                task.after.wait()
+                stream.blocked_on = None
+            stream.execute(task)
+
+    def wait(self, latch: Latch, timeout_s: float | None = None) -> bool:
+        return latch.wait(timeout_s)
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def sleep_until(self, moment_s: float, *, hold_gil: bool = False) -> None:
+        native.sleep_until(moment_s, hold_gil=hold_gil)
+
+    def pump(self) -> None:
+        return
+
+    def notify(self) -> None:
+        return
+
+
+class Stepped:
+    """Tasks run in the threads that wait, one at a time, in an order that a seed chooses.
+
+    Any order that real streams could take can come up, and the same seed brings it up again. Time
+    is virtual: nothing sleeps. Without a seed, tasks run as soon as they can and in real time,
+    which is how the emulator works at the very end of the interpreter, when threads are gone.
+    """
+
+    def __init__(self, seed: int | None, turn: threading.RLock) -> None:
+        self._random = None if seed is None else random.Random(seed)  # noqa: S311 - no secret
+        self._streams: list[Stream] = []
+        self._turn = turn
+        self._changed = threading.Condition(self._turn)
+        self._now = 1.0
+
+    def submit(self, stream: Stream, task: Task) -> None:
+        with self._turn:
+            if stream not in self._streams:
+                self._streams.append(stream)
+            stream.queue.put(task)
+            self._changed.notify_all()
+            if self._random is None:
+                while self._step():
+                    pass
+                return
+            while self._random.random() < 1 / 3 and self._step():
+                pass
+
+    def _step(self) -> bool:
+        """Run one task of a stream that can go on; return whether there was one."""
+        able = [stream for stream in self._streams if stream.head_can_run()]
+        if not able:
+            return False
+        stream = able[0] if self._random is None else self._random.choice(able)
+        stream.execute(stream.take())
+        if stream.is_idle:
+            self._streams.remove(stream)
+        self._changed.notify_all()
+        return True
+
+    def wait(self, latch: Latch, timeout_s: float | None = None) -> bool:
+        return self.drive(lambda: latch.done, timeout_s)
+
+    def drive(self, reached: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Run tasks until something is reached, or nothing can run and the time is over."""
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        with self._turn:
+            while not reached():
+                if self._step():
+                    continue
+                if any(stream.hangs for stream in self._streams):
+                    if timeout_s is not None:
+                        self._now += timeout_s
+                        return False
+                    raise EmulatorError(
+                        "this wait would last for ever: a task hangs, as the profile demands"
+                    )
+                left = None if end is None else end - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                self._changed.wait(0.2 if left is None else min(left, 0.2))
+        return True
+
+    def now(self) -> float:
+        return time.monotonic() if self._random is None else self._now
+
+    def sleep_until(self, moment_s: float, *, hold_gil: bool = False) -> None:
+        if self._random is None:
+            native.sleep_until(moment_s, hold_gil=hold_gil)
+        else:
+            self._now = max(self._now, moment_s)
+
+    def pump(self) -> None:
+        with self._turn:
+            self._step()
+
+    def notify(self) -> None:
+        with self._turn:
+            self._changed.notify_all()

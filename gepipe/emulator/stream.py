@@ -1,0 +1,295 @@
+"""Streams: queues of tasks that run in order."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from gepipe.emulator.api import acl_call
+from gepipe.emulator.errors import EmulatorError
+from gepipe.emulator.handles import Site
+from gepipe.emulator.order import Access, Clock, Uses, merge
+from gepipe.emulator.schedule import Latch
+
+if TYPE_CHECKING:
+    import threading
+
+    from gepipe.emulator.device import Context
+    from gepipe.emulator.machine import Machine
+    from gepipe.emulator.profile import Fault
+
+INVALID_PARAM, STREAM_CONTEXT, NO_STREAM, SYNC_TIMEOUT = 100000, 107003, 207008, 507046
+
+
+@dataclass(slots=True)
+class Task:
+    """One thing that a stream does.
+
+    Attributes:
+        run: Does it and returns a code; gets the stream.
+        label: How messages name it.
+        seq: Its number on its stream, from 1.
+        submitted_s: When it was submitted.
+        after: What must happen first, in another stream or on the host.
+        always: Whether it runs even after a failure on its stream, as event records do.
+    """
+
+    run: Callable[[Stream], int]
+    label: str
+    seq: int = 0
+    submitted_s: float = 0.0
+    after: Latch | None = None
+    always: bool = False
+
+
+@dataclass(eq=False)
+class Stream:
+    """A queue of tasks. See `Task` and `gepipe.emulator.order`.
+
+    Attributes:
+        number: Its number in clocks.
+        now_s: When its last task ended, by the emulated hardware's time.
+        error: The first failure since somebody last waited for the stream.
+        hangs: Whether its current task never ends.
+    """
+
+    machine: Machine
+    context: Context
+    number: int
+    name: str
+    site: Site = field(default_factory=Site)
+    handle: int = 0
+    queue: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
+    thread: threading.Thread | None = None
+    clock: Clock = field(default_factory=dict)
+    now_s: float = 0.0
+    submitted: int = 0
+    completed: int = 0
+    error: tuple[int, str] | None = None
+    hangs: bool = False
+    aborted: bool = False
+    subscriber: Any = None
+    blocked_on: Latch | None = None
+    _head: Task | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name} made at {self.site}"
+
+    @property
+    def is_default(self) -> bool:
+        """Whether it is its context's default stream."""
+        return self.context.default_stream is self
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything submitted is done."""
+        return self.completed == self.submitted and not self.hangs
+
+    def submit(self, task: Task, uses: tuple[tuple[Uses, int, int, bool], ...] = ()) -> None:
+        """Queue a task.
+
+        Args:
+            task: The task.
+            uses: (what, first byte, last byte, writes) for all that it uses.
+        """
+        machine = self.machine
+        if machine.trouble and (fault := machine.faults.take()) is not None:
+            task.run = partial(_fail, fault)
+        with machine.lock:
+            merge(self.clock, machine.host_clock)
+            for what, first, last, writes in uses:
+                if what.accesses and (
+                    use := what.conflict(machine.host_clock, self.clock, first, last, writes=writes)
+                ):
+                    machine.race(task.label, use)
+            self.submitted += 1
+            task.seq = self.submitted
+            task.submitted_s = machine.schedule.now()
+            self.clock[self.number] = task.seq
+            for what, first, last, writes in uses:
+                what.accesses.append(Access(self.number, task.seq, first, last, writes, task.label))
+            machine.schedule.submit(self, task)
+
+    def begin_s(self, task: Task) -> float:
+        """Return when the hardware could begin with a task."""
+        return max(task.submitted_s, self.now_s)
+
+    def execute(self, task: Task) -> None:
+        """Run a task, and keep its failure for whoever waits for the stream."""
+        if not self.aborted and (task.always or self.error is None):
+            code, text = 0, ""
+            try:
+                code = task.run(self)
+            except EmulatorError as error:
+                code, text = 507013, str(error)
+                self.machine.report.breaks.append(text)
+            except Exception:  # noqa: BLE001 - a thread of the emulator may not die of it
+                code, text = 507000, f"internal error of the emulator in {task.label}"
+                self.machine.report.say(text)
+                traceback.print_exc(file=sys.stderr)
+            if code and self.error is None:
+                self.error = (code, text or f"{task.label} failed")
+        self.completed = task.seq
+
+    def head_can_run(self) -> bool:
+        """Whether the first task waits for nothing. For `Stepped` schedules."""
+        if self.hangs:
+            return False
+        if self._head is None and not self.queue.empty():
+            self._head = self.queue.get()
+        return self._head is not None and (self._head.after is None or self._head.after.done)
+
+    def take(self) -> Task:
+        """Remove the first task. For `Stepped` schedules."""
+        task, self._head = self._head, None
+        assert task is not None
+        return task
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Wait until everything submitted so far is done; return a code, of failures too."""
+        machine = self.machine
+        known = dict(self.clock)
+        if not self.is_idle:
+            latch = Latch()
+
+            def reached(_: Stream) -> int:
+                latch.open()
+                return 0
+
+            self.submit(Task(reached, "synchronisation", always=True))
+            known = dict(self.clock)
+            if not machine.schedule.wait(latch, timeout_s):
+                return machine.fail(SYNC_TIMEOUT, f"{self} did not finish in {timeout_s} s")
+        machine.observe(known)
+        return self.take_error()
+
+    def take_error(self) -> int:
+        """Return the code of the stream's failure, and clear it."""
+        if self.error is None:
+            return 0
+        (code, text), self.error = self.error, None
+        return self.machine.fail(code, text)
+
+    def hang(self) -> int:
+        """Never end, until aborted."""
+        self.hangs = True
+        self.blocked_on = Latch()
+        if self.thread is not None:
+            self.blocked_on.wait()
+        return 0
+
+    def abort(self) -> None:
+        """Drop what is queued and end the thread."""
+        self.aborted = True
+        self.hangs = False
+        if (blocked := self.blocked_on) is not None:
+            blocked.open()
+        self.end()
+
+    def end(self) -> None:
+        """End the thread when it has done what is queued."""
+        if self.thread is not None:
+            self.queue.put(None)
+            self.thread.join(0.5)
+            self.thread = None
+
+
+def _fail(fault: Fault, stream: Stream) -> int:
+    if fault.hang:
+        return stream.hang()
+    if fault.lost:
+        stream.context.device.lost = fault.code
+    return fault.code
+
+
+def _create(machine: Machine, context: Context) -> tuple[int, int]:
+    limit = machine.profile.limits.streams
+    if context.device.streams >= limit:
+        text = f"device {context.device.index} has {limit} streams already"
+        return 0, machine.fail(NO_STREAM, text)
+    return machine.new_stream(context, "stream").handle, 0
+
+
+@acl_call("rt.create_stream", "", "vr", context=True)
+def create_stream(machine: Machine, context: Context) -> tuple[int, int]:
+    """Create a stream of the current context."""
+    return _create(machine, context)
+
+
+@acl_call("rt.create_stream_with_config", "II", "vr", context=True)
+def create_stream_with_config(
+    machine: Machine, context: Context, priority: int, _flag: int
+) -> tuple[int, int]:
+    """Create a stream with a priority, which the emulator ignores."""
+    if priority > 7:
+        return 0, machine.fail(107000, f"priority {priority} is not in 0..7")
+    return _create(machine, context)
+
+
+def _destroy(machine: Machine, context: Context, handle: int, *, force: bool) -> int:
+    stream, code = machine.stream(context, handle, what="stream")
+    if stream is None:
+        return code
+    if handle == 0:
+        return machine.fail(INVALID_PARAM, "the default stream cannot be destroyed")
+    if force:
+        machine.observe(stream.clock)
+        stream.abort()
+    else:
+        if not stream.is_idle:
+            machine.lenient(f"{stream} is destroyed before it was synchronised")
+        code = stream.wait()
+        stream.end()
+    context.device.streams -= 1
+    machine.handles.remove(handle, f"{stream}, destroyed at {Site()}")
+    return code
+
+
+@acl_call("rt.destroy_stream", "k", context=True)
+def destroy_stream(machine: Machine, context: Context, handle: int) -> int:
+    """Wait for a stream and destroy it."""
+    return _destroy(machine, context, handle, force=False)
+
+
+@acl_call("rt.destroy_stream_force", "k", context=True)
+def destroy_stream_force(machine: Machine, context: Context, handle: int) -> int:
+    """Destroy a stream without waiting."""
+    return _destroy(machine, context, handle, force=True)
+
+
+@acl_call("rt.synchronize_stream", "k", context=True)
+def synchronize_stream(machine: Machine, context: Context, handle: int) -> int:
+    """Wait for a stream; failures of its tasks surface here."""
+    stream, code = machine.stream(context, handle)
+    return code if stream is None else stream.wait()
+
+
+@acl_call("rt.synchronize_stream_with_timeout", "ki", context=True)
+def synchronize_stream_with_timeout(
+    machine: Machine, context: Context, handle: int, timeout_ms: int
+) -> int:
+    """Wait for a stream, but not for ever."""
+    if timeout_ms < -1 or timeout_ms == 0:
+        return machine.fail(INVALID_PARAM, f"timeout {timeout_ms} ms is neither -1 nor above 0")
+    stream, code = machine.stream(context, handle)
+    if stream is None:
+        return code
+    return stream.wait(None if timeout_ms == -1 else timeout_ms / 1000)
+
+
+@acl_call("rt.stream_query", "k", "vr", context=True)
+def stream_query(machine: Machine, context: Context, handle: int) -> tuple[int, int]:
+    """Return 0 when a stream is complete, else 1."""
+    stream, code = machine.stream(context, handle)
+    if stream is None:
+        return 0, code
+    machine.schedule.pump()
+    if stream.is_idle:
+        machine.observe(stream.clock)
+        return 0, 0
+    return 1, 0

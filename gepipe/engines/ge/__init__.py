@@ -1,0 +1,1 @@
+"""Running `.om` models on Ascend NPUs through pyACL."""
