@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import threading
+import weakref
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -68,7 +69,7 @@ class Pipeline:
         self.failures: list[Failure] = []
         self._supervisor: Supervisor | None = None
         self._reader: Reader | None = None
-        self._running: Generator[Result] | None = None
+        self._running: weakref.ref[Generator[Result]] | None = None  # left early, it ends itself
         self._closed = False
 
     @classmethod
@@ -98,8 +99,10 @@ class Pipeline:
         """
         if self._closed:
             raise ClosedError("this pipeline is closed")
-        if self._running is not None:
+        if self._run is not None:
             raise ClosedError("this pipeline is running; finish or close the other run first")
+        if isinstance(inputs, str | bytes | bytearray | os.PathLike):
+            raise ConfigError(f"inputs: expected a list of them, got one {type(inputs).__name__}")
         source: Source
         if inputs is not None:
             source = MemoryItems(inputs)
@@ -109,8 +112,9 @@ class Pipeline:
             raise ConfigError(f"{self.spec.name}: there are no inputs; set `source:` or pass them")
         self.failures = []
         supervisor = self._supervisor_for(source.reader)
-        self._running = self._results(supervisor, source, inputs)
-        return self._running
+        results = self._results(supervisor, source, inputs)
+        self._running = weakref.ref(results)
+        return results
 
     def job(
         self,
@@ -130,9 +134,8 @@ class Pipeline:
     def close(self) -> None:
         """Stop the workers, and the run that is going on. Closing twice is harmless."""
         self._closed = True
-        if self._running is not None:
-            self._running.close()
-            self._running = None
+        if self._run is not None:
+            self._run.close()
         self._stop()
 
     def __enter__(self) -> Self:
@@ -140,6 +143,11 @@ class Pipeline:
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+    @property
+    def _run(self) -> Generator[Result] | None:
+        """The run that somebody still holds and that is not at its end."""
+        return self._running() if self._running is not None else None
 
     def _supervisor_for(self, reader: Reader) -> Supervisor:
         if self._supervisor is not None and reader != self._reader:

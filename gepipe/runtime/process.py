@@ -38,7 +38,7 @@ _ONE_THREAD: Final = dict.fromkeys(
     ),
     "1",
 )
-_PRELOAD: Final = ["numpy", "cv2", "dill", "gepipe.runtime.worker", "gepipe.runtime.server"]
+_PRELOAD: Final = ["gepipe.runtime.server", "numpy", "cv2", "dill", "gepipe.runtime.worker"]
 _context = multiprocess.get_context("forkserver")
 #: What a start changes for a moment, such as `__main__`, belongs to the whole process: two threads
 #: that start workers at once would each restore what the other had changed.

@@ -62,10 +62,12 @@ def make(folder: Path, post: str = "name") -> Path:
     return folder
 
 
-def started(folder: Path, *options: str, delay_s: float = 0.004) -> subprocess.Popen[bytes]:
+def started(
+    folder: Path, *options: str, delay_s: float = 0.004, **extra: str
+) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [*COMMAND, str(folder / "chaos.yaml"), "--quiet", *options],
-        env=script_environment(GEPIPE_TEST_DELAY=str(delay_s)),
+        [*COMMAND, str(folder / "chaos.yaml"), *(options or ["--quiet"])],
+        env=script_environment(GEPIPE_TEST_DELAY=str(delay_s), **extra),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=folder,
@@ -192,7 +194,9 @@ def test_run_killed_at_a_random_moment_is_resumed_byte_equal(tmp_path, undisturb
 
 @pytest.mark.parametrize("post", ["name", "hang"])
 def test_killed_parent_leaves_nobody_even_when_a_stage_hangs(tmp_path, post) -> None:
-    process = started(make(tmp_path, post), delay_s=0.05)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    process = started(make(tmp_path, post), delay_s=0.05, TMPDIR=str(temporary))
     wait_until(lambda: len(family_of(process.pid)) >= 7, 20)
     pause(0.3)
     family = family_of(process.pid)
@@ -201,6 +205,7 @@ def test_killed_parent_leaves_nobody_even_when_a_stage_hangs(tmp_path, post) -> 
     finished(process)
 
     assert_nobody_is_left(family)
+    wait_until(lambda: not list(temporary.iterdir()), 3)
 
 
 def test_resuming_repeats_no_finished_work(tmp_path, undisturbed) -> None:
@@ -257,7 +262,7 @@ def test_resume_refuses_what_was_changed_and_names_it(tmp_path, undisturbed, cha
 
 def test_run_that_ends_by_itself_while_workers_crash_is_quiet_about_memory(tmp_path) -> None:
     folder = make(tmp_path)
-    process = started(folder)
+    process = started(folder, "--json")
     until_some_results(folder, 8)
     server = [p for p in family_of(process.pid) if len(family_of(p)) > 3 and p != process.pid]
     for pid in family_of(server[0]) - set(server):
