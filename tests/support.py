@@ -56,9 +56,9 @@ def children_of(pid: int) -> set[int]:
     """Return the direct children of a process."""
     found: set[int] = set()
     with suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
+        for task in Path(f"/proc/{pid}/task").iterdir():
             with suppress(OSError):
-                text = Path(f"/proc/{pid}/task/{task}/children").read_text()
+                text = (task / "children").read_text()
                 found |= {int(child) for child in text.split()}
     return found
 
@@ -155,7 +155,7 @@ class Fate:
         for time_ in range(self.times):
             with suppress(FileExistsError):
                 name = f"{self.role}-{self.moment}-{self.way}-{self.number}-{time_}"
-                os.close(os.open(os.path.join(self.folder, name), os.O_CREAT | os.O_EXCL))
+                os.close(os.open(f"{self.folder}/{name}", os.O_CREAT | os.O_EXCL))
                 die(self.way)
                 return
 
@@ -224,7 +224,7 @@ class Infer(_Body):
         self.strike("setup")
         return ModelInfo((INPUT,), (OUTPUT,), self.gears)
 
-    def submit(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], count: int) -> Any:
+    def submit(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], count: int) -> Any:  # noqa: ARG002
         if self.in_flight == 1:
             self._execute(inputs["x"], outputs["y"])
             return None

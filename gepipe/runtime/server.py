@@ -1,7 +1,7 @@
 """Imported by the fork server alone: removes its socket when the supervisor was killed.
 
-The socket lies in a folder of its own below /tmp. A supervisor that ends by itself removes both; one
-that is killed cannot, and the server is what outlives it.
+The socket lies in a folder of its own below /tmp. A supervisor that ends by itself removes both;
+one that is killed cannot, and the server is what outlives it.
 """
 
 from __future__ import annotations

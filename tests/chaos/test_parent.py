@@ -156,7 +156,7 @@ def test_interrupted_run_ends_with_a_prefix_and_is_resumed(
 @pytest.mark.parametrize("gap_s", [0.0, 0.05])
 def test_second_interrupt_ends_at_once(tmp_path, post, gap_s) -> None:
     process = started(make(tmp_path, post), delay_s=0.02)
-    wait_until(lambda: (tmp_path / "out.job.json").exists(), 20)
+    wait_until(lambda: (tmp_path / "out.job.json").exists(), 20)  # noqa: PLW0108
     pause(0.5)
     family = family_of(process.pid)
 
@@ -228,7 +228,7 @@ def test_resuming_repeats_no_finished_work(tmp_path, undisturbed) -> None:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (lambda folder: None, None),
+        (lambda _: None, None),
         (
             lambda folder: (folder / "chaos.yaml").write_text(
                 YAML.format(post="name").replace("batch_size: 4", "batch_size: 5")

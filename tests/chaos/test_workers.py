@@ -80,9 +80,11 @@ def test_worker_that_dies_before_it_is_ready_is_replaced(tmp_path, role, moment,
 @pytest.mark.parametrize("moment", ["start", "setup"])
 def test_worker_that_cannot_become_ready_ends_the_run_in_time(tmp_path, role, moment, way) -> None:
     began = time.monotonic()
-    with subject_of(Fate(role, moment, way, str(tmp_path), times=9)) as subject:
-        with pytest.raises(WorkerStartError, match=f"stage {role}"):
-            outcomes_of(subject, entries(range(COUNT)))
+    with (
+        subject_of(Fate(role, moment, way, str(tmp_path), times=9)) as subject,
+        pytest.raises(WorkerStartError, match=f"stage {role}"),
+    ):
+        outcomes_of(subject, entries(range(COUNT)))
 
     assert time.monotonic() - began < 5
 

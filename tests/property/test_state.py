@@ -153,7 +153,7 @@ class World:
         self.dry = taken < count and not ended
         return ev.Admitted(entries, ended)
 
-    def _obey(self, command: Any) -> None:
+    def _obey(self, command: Any) -> None:  # noqa: PLR0912 - one branch a command
         match command:
             case ev.Write(worker, _, slot, rows, seqs, payloads):
                 self._take(worker, command)
@@ -291,7 +291,9 @@ class Runs(RuleBasedStateMachine):
         dry_chance=st.sampled_from([0.0, 0.0, 0.5, 1.0]),
         seed=st.integers(0, 2**16),
     )
-    def begin(self, batch, depth, workers, total, first, max_failures, dry_chance, seed) -> None:
+    def begin(  # noqa: PLR0917 - drawn by name
+        self, batch, depth, workers, total, first, max_failures, dry_chance, seed
+    ) -> None:
         shape = RunShape(
             batch=batch,
             depth=depth,
@@ -430,7 +432,7 @@ TestRuns.settings = settings(
     dies=st.booleans(),
     seed=st.integers(0, 2**32),
 )
-def test_exactly_the_killers_are_set_aside(
+def test_exactly_the_killers_are_set_aside(  # noqa: PLR0917 - drawn by name
     batch, depth, workers, total, killers, role, dies, seed
 ) -> None:
     killers = {each for each in killers if each < total}

@@ -125,7 +125,9 @@ def test_each_data_type_has_one_name_in_each_world(table) -> None:
     assert sorted(d.name for d in table.values()) == sorted(DTYPES)
 
 
-@given(waiting=st.integers(1, 500), cost=st.just(0.0) | st.floats(1, 1e10), workers=st.integers(1, 64))
+@given(
+    waiting=st.integers(1, 500), cost=st.just(0.0) | st.floats(1, 1e10), workers=st.integers(1, 64)
+)
 def test_a_ticket_leaves_work_for_the_other_workers(waiting, cost, workers) -> None:
     rows_count = rows_per_ticket(waiting, cost, workers)
 

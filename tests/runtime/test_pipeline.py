@@ -216,9 +216,9 @@ def test_stopping_on_the_first_failure_names_item_stage_and_cause(make) -> None:
 
     pipeline = make(pre=[picky], on_error="fail")
     seen = []
-    with pytest.raises(StageError, match=r"input\[6\]: preprocess: .*six"):
+    with pytest.raises(StageError, match=r"input\[6\]: preprocess: .*six"):  # noqa: PT012
         for result in pipeline.run(rows(*range(40))):
-            seen.append(result.index)
+            seen.append(result.index)  # noqa: PERF401
 
     assert seen == [0, 1, 2, 3, 4, 5]
     assert [f.index for f in pipeline.failures] == [6]
@@ -317,7 +317,7 @@ def test_opencv_that_the_caller_used_before_does_no_harm(make) -> None:
     assert values(make(pre=[grey]).run(rows(1, 2))) == pytest.approx([3, 5])
 
 
-SCRIPT = '''
+SCRIPT = """
 import sys
 import numpy as np
 import gepipe
@@ -340,7 +340,7 @@ spec = PipelineSpec(stages=[
 ])
 with gepipe.Pipeline(spec) as pipeline:
     print([r.value for r in pipeline.run([np.full(4, n, np.float32) for n in range(9)])])
-'''
+"""
 
 
 @pytest.mark.parametrize(
@@ -349,7 +349,7 @@ with gepipe.Pipeline(spec) as pipeline:
         ("", "lambda row: row"),
         ("", "Scale(1)"),
         (
-            "import onnxruntime\nsession = onnxruntime.InferenceSession('{model}')\n"
+            "import onnxruntime\nsession = onnxruntime.InferenceSession('{model}')\n"  # noqa: ISC004
             "session.run(None, dict(x=np.zeros((1, 4), np.float32)))",
             "lambda row: row",
         ),
@@ -380,9 +380,7 @@ def test_session_in_the_module_of_a_stage_works_in_four_workers(tmp_path) -> Non
         "def twice(row): return session.run(None, {'x': row[None]})[0][0]\n"
     )
     script = tmp_path / "script.py"
-    script.write_text(
-        SCRIPT.format(head="import stage", op="stage.twice", model=model)
-    )
+    script.write_text(SCRIPT.format(head="import stage", op="stage.twice", model=model))
 
     done = subprocess.run(
         python(script), env=script_environment(), capture_output=True, text=True, timeout=60,

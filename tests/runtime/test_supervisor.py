@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -186,7 +187,7 @@ def test_three_bad_items_of_a_thousand_are_set_aside() -> None:
 
 
 def test_whole_batches_of_bad_items_pass() -> None:
-    faults = {n: ("empty", "") for n in range(4, 20)}
+    faults = dict.fromkeys(range(4, 20), ("empty", ""))
     with supervisor(Write(faults=faults)) as subject:
         outcomes, _ = outcomes_of(subject, entries(range(30)))
 
@@ -196,11 +197,13 @@ def test_whole_batches_of_bad_items_pass() -> None:
 
 @pytest.mark.parametrize("allowed", [0, 2])
 def test_run_stops_at_the_failure_that_is_too_many_with_an_exact_prefix(allowed) -> None:
-    faults = {n: ("empty", "nothing in it") for n in (5, 17, 18, 40)}
+    faults = dict.fromkeys((5, 17, 18, 40), ("empty", "nothing in it"))
     outcomes: list = []
-    with supervisor(Write(faults=faults), workers=(2, 1, 2)) as subject:
-        with pytest.raises(StageError, match=r"item \d+: stage pre: nothing in it; stopped"):
-            subject.run(listed(entries(range(60)), max_failures=allowed), outcomes.extend)
+    with (
+        supervisor(Write(faults=faults), workers=(2, 1, 2)) as subject,
+        pytest.raises(StageError, match=r"item \d+: stage pre: nothing in it; stopped"),
+    ):
+        subject.run(listed(entries(range(60)), max_failures=allowed), outcomes.extend)
 
     last = sorted(faults)[allowed]
     assert [o.index for o in outcomes] == list(range(last + 1))
@@ -219,7 +222,7 @@ def test_execution_that_fails_is_halved_until_only_the_culprit_is_left() -> None
 
 
 class Always(Infer):
-    def _execute(self, x, y) -> None:
+    def _execute(self, _x, _y) -> None:
         raise RuntimeError("out of device memory")
 
 
@@ -240,13 +243,13 @@ class Exits(Write):
             raise self.error
 
 
-class Odd(Exception):
+class OddError(Exception):
     def __str__(self) -> str:
         raise ValueError("no text")
 
 
 @pytest.mark.parametrize(
-    "error", [SystemExit(3), KeyboardInterrupt(), MemoryError(), GeneratorExit(), Odd()]
+    "error", [SystemExit(3), KeyboardInterrupt(), MemoryError(), GeneratorExit(), OddError()]
 )
 def test_whatever_user_code_raises_is_the_items_failure(error) -> None:
     with supervisor(Exits(error)) as subject:
@@ -280,7 +283,7 @@ def test_large_payloads_and_large_records_pass_the_channel() -> None:
 
 class Prints(Write):
     def work(self, number: int) -> None:
-        print("user text", number, flush=True)
+        print("user text", number, flush=True)  # noqa: T201
 
 
 def test_user_code_may_print() -> None:
@@ -312,9 +315,11 @@ def test_views_that_user_code_keeps_do_not_hide_its_error() -> None:
 def test_set_up_that_raises_ends_the_run_with_its_cause(tmp_path, role) -> None:
     fate = (Fate(role, "setup", "raise", str(tmp_path), times=9),)
     bodies = [Write(fate), Infer(fate), Read(fate)]
-    with supervisor(*bodies) as subject:
-        with pytest.raises(WorkerStartError, match="on purpose") as caught:
-            outcomes_of(subject, entries(range(4)))
+    with (
+        supervisor(*bodies) as subject,
+        pytest.raises(WorkerStartError, match="on purpose") as caught,
+    ):
+        outcomes_of(subject, entries(range(4)))
 
     assert f"stage {role}" in str(caught.value)
     assert "in strike" in str(caught.value), "no traceback"
@@ -323,9 +328,11 @@ def test_set_up_that_raises_ends_the_run_with_its_cause(tmp_path, role) -> None:
 @pytest.mark.parametrize(("way", "cause"), [("exit 0", "status 0"), ("SIGSEGV", "SIGSEGV")])
 def test_set_up_that_ends_the_process_is_tried_thrice(tmp_path, way, cause) -> None:
     fate = (Fate("pre", "setup", way, str(tmp_path), times=9),)
-    with supervisor(Write(fate)) as subject:
-        with pytest.raises(WorkerStartError, match=f"{cause} during set-up, 3 times"):
-            outcomes_of(subject, entries(range(4)))
+    with (
+        supervisor(Write(fate)) as subject,
+        pytest.raises(WorkerStartError, match=f"{cause} during set-up, 3 times"),
+    ):
+        outcomes_of(subject, entries(range(4)))
 
     assert len(list(tmp_path.iterdir())) == 3
 
@@ -334,9 +341,11 @@ def test_set_up_that_never_ends_fails_within_its_limit(tmp_path) -> None:
     fate = (Fate("infer", "setup", "hang", str(tmp_path)),)
     options = RunOptions(start_timeout_s=0.7, grace_s=0.2)
     began = time.monotonic()
-    with supervisor(infer=Infer(fate), options=options) as subject:
-        with pytest.raises(WorkerStartError, match=r"stage infer: .* within 0\.7 s"):
-            outcomes_of(subject, entries(range(4)))
+    with (
+        supervisor(infer=Infer(fate), options=options) as subject,
+        pytest.raises(WorkerStartError, match=r"stage infer: .* within 0\.7 s"),
+    ):
+        outcomes_of(subject, entries(range(4)))
 
     assert time.monotonic() - began < 5
 
@@ -368,7 +377,7 @@ class SlowModel(Infer):
         self.folder = folder
 
     def setup(self):
-        wait_until(lambda: os.path.exists(f"{self.folder}/go"), 20)
+        wait_until(lambda: Path(self.folder, "go").exists(), 20)
         return super().setup()
 
 
@@ -460,7 +469,7 @@ def test_workers_have_one_thread_for_each_library_and_the_callers_variables(monk
 
 
 class Environment(Read):
-    def read(self, rows, meta) -> bytes:
+    def read(self, _rows, _meta) -> bytes:
         text = f"{os.environ['OMP_NUM_THREADS']} {os.environ['GEPIPE_TEST']}"
         return text.encode()
 

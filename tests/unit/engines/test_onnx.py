@@ -259,12 +259,13 @@ def test_closing_twice_is_harmless(tmp_path) -> None:
 
 
 def test_nothing_is_reported_to_the_maker_of_the_engine(tmp_path) -> None:
+    model = str(doubling_model(tmp_path / "m.onnx"))
     script = tmp_path / "script.py"
     script.write_text(
         "import os, pathlib\n"
         "from gepipe.engines.engine import EngineOptions\n"
         "from gepipe.engines.onnx import OnnxEngine\n"
-        f"OnnxEngine.open(pathlib.Path({str(doubling_model(tmp_path / 'm.onnx'))!r}), EngineOptions())\n"
+        f"OnnxEngine.open(pathlib.Path({model!r}), EngineOptions())\n"
         "fds = [f'/proc/self/fd/{f}' for f in os.listdir('/proc/self/fd')]\n"
         "print([t for f in fds if os.path.exists(f) and 'onnxruntime' in (t := os.readlink(f))])\n"
     )
