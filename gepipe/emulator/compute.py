@@ -23,8 +23,9 @@ def view(address: int, dtype: str, shape: Shape) -> NDArray[Any]:
 
     count = math.prod(shape)
     nbytes = count * np.dtype(dtype).itemsize
-    raw = (ctypes.c_uint8 * max(nbytes, 1)).from_address(address)
-    return np.frombuffer(raw, np.uint8, nbytes).view(dtype).reshape(shape)
+    raw = memoryview((ctypes.c_uint8 * max(nbytes, 1)).from_address(address))
+    array: NDArray[Any] = np.frombuffer(raw, np.uint8, nbytes).view(dtype).reshape(shape)
+    return array
 
 
 class Timing:

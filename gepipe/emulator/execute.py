@@ -12,12 +12,12 @@ from gepipe.emulator.api import acl_call
 from gepipe.emulator.buffers import Dataset, TensorDesc, buffer_of, dataset_of
 from gepipe.emulator.compute import session_of, view
 from gepipe.emulator.copies import End
-from gepipe.emulator.describe import input_bytes, inputs_of
+from gepipe.emulator.describe import input_bytes
 from gepipe.emulator.gears import gear_bytes
 from gepipe.emulator.handles import Site
 from gepipe.emulator.memory import Block
 from gepipe.emulator.model import Model, own_model
-from gepipe.emulator.om import Shape
+from gepipe.emulator.om import OmModel, Shape
 from gepipe.emulator.stream import Stream, Task
 from gepipe.tensors import DTYPES
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gepipe.emulator.machine import Machine
     from gepipe.emulator.order import Uses
 
-INVALID_PARAM, MISMATCH, SHAPE_OUT_OF_RANGE = 100000, 145000, 100000
+INVALID_PARAM, MISMATCH, SHAPE_OUT_OF_RANGE, NO_MEMORY = 100000, 145000, 100000, 245000
 #: By how much a buffer may be too small: see the CANN manual on model inputs.
 _SLACK_BYTES = 64
 
@@ -119,7 +119,7 @@ class Run:
             )
 
 
-def _locate(
+def _locate(  # noqa: PLR0913, PLR0917 - they belong together
     machine: Machine, model: Model, dataset: Dataset, index: int, needed: int, side: str
 ) -> tuple[End | None, int]:
     buffer = buffer_of(machine, dataset.buffers[index])
@@ -172,7 +172,7 @@ def _range_shapes(machine: Machine, model: Model, dataset: Dataset) -> tuple[lis
     return shapes, 0
 
 
-def _prepare(
+def _prepare(  # noqa: PLR0913 - they belong together
     machine: Machine, context: Context, model_id: int, ins: int, outs: int, *, allocate: bool
 ) -> tuple[Run | None, int]:
     """Check an execution's arguments as ACL does when it is submitted."""
@@ -183,59 +183,76 @@ def _prepare(
     if given is None or results is None:
         return None, INVALID_PARAM
     om = model.om
-    for dataset, wanted, side in ((given, inputs_of(om), "input"), (results, om.outputs, "output")):
-        if len(dataset.buffers) != len(wanted):
-            text = (
-                f"the number of {side}s is inconsistent: {model} has {len(wanted)}, the dataset "
-                f"{len(dataset.buffers)}"
-            )
-            return None, machine.fail(MISMATCH, text)
     gear, was_set = _gear(machine, model, given)
-    output_shapes: list[Shape] | None
-    if om.is_shape_range:
-        shapes, code = _range_shapes(machine, model, given)
-        if code:
-            return None, code
-        output_shapes = None if om.graph else [_like(shapes, each.shape) for each in om.outputs]
-    else:
-        shapes, output_shapes = om.input_shapes(gear), list(om.output_shapes[gear])
-    ends: list[End] = []
-    for index, tensor in enumerate(inputs_of(om)):
-        if index == len(om.inputs):
-            needed = input_bytes(om, index)
-        elif om.aipp.get(tensor.name):
-            needed = om.input_bytes(index)
-        else:
-            needed = math.prod(shapes[index]) * tensor.itemsize
-        end, code = _locate(machine, model, given, index, needed, "input")
-        if end is None:
-            return None, code
-        ends.append(end)
-    results_at: list[End] = []
-    for index, tensor in enumerate(om.outputs):
-        needed = 0
-        if output_shapes is not None:
-            needed = math.prod(output_shapes[index]) * tensor.itemsize
-        if allocate and not _filled_in(machine, context, results, index, needed):
-            return None, machine.fail(245000, f"no memory for output {index}")
-        end, code = _locate(machine, model, results, index, needed, "output")
-        if end is None:
-            return None, code
-        results_at.append(end)
-    value = om.gears.values[gear] if om.gears else ()
+    shapes, output_shapes, code = _shapes(machine, model, given, gear)
+    if code:
+        return None, code
+    sizes = [_input_bytes(om, index, shape) for index, shape in enumerate(shapes)]
+    if om.gears is not None:
+        sizes.append(input_bytes(om, len(om.inputs)))
+    result_sizes = [0] * len(om.outputs)
+    if output_shapes is not None:
+        pairs = zip(om.outputs, output_shapes, strict=True)
+        result_sizes = [math.prod(shape) * tensor.itemsize for tensor, shape in pairs]
+    if allocate and not _filled_in(machine, context, results, result_sizes):
+        return None, machine.fail(NO_MEMORY, f"no memory for the outputs of {model}")
+    ends, code = _located(machine, model, given, sizes, "input")
+    if code:
+        return None, code
+    results_at, code = _located(machine, model, results, result_sizes, "output")
+    if code:
+        return None, code
     gear_end = ends.pop() if om.gears else None
-    batch = shapes[0][0] if shapes and shapes[0] else 1
     return Run(
-        model,
-        ends,
-        results_at,
-        shapes,
-        output_shapes,
-        batch,
-        (given, results),
-        gear_end if was_set else None,
-        value,
+        model=model,
+        inputs=ends,
+        outputs=results_at,
+        shapes=shapes,
+        output_shapes=output_shapes,
+        batch=shapes[0][0] if shapes and shapes[0] else 1,
+        datasets=(given, results),
+        gear_end=gear_end if was_set else None,
+        gear=om.gears.values[gear] if om.gears else (),
     ), 0
+
+
+def _shapes(
+    machine: Machine, model: Model, dataset: Dataset, gear: int
+) -> tuple[list[Shape], list[Shape] | None, int]:
+    """Return the shapes of inputs and outputs, or a code."""
+    om = model.om
+    if not om.is_shape_range:
+        return om.input_shapes(gear), list(om.output_shapes[gear]), 0
+    shapes, code = _range_shapes(machine, model, dataset)
+    if code or om.graph:
+        return shapes, None, code
+    return shapes, [_like(shapes, each.shape) for each in om.outputs], 0
+
+
+def _input_bytes(om: OmModel, index: int, shape: Shape) -> int:
+    tensor = om.inputs[index]
+    if tensor.name in om.aipp:
+        return om.input_bytes(index)
+    return math.prod(shape) * tensor.itemsize
+
+
+def _located(
+    machine: Machine, model: Model, dataset: Dataset, sizes: list[int], side: str
+) -> tuple[list[End], int]:
+    """Return where each buffer of a dataset lies, or a code."""
+    if len(dataset.buffers) != len(sizes):
+        text = (
+            f"the number of {side}s is inconsistent: {model} has {len(sizes)}, the dataset "
+            f"{len(dataset.buffers)}"
+        )
+        return [], machine.fail(MISMATCH, text)
+    ends = []
+    for index, size in enumerate(sizes):
+        end, code = _locate(machine, model, dataset, index, size, side)
+        if end is None:
+            return [], code
+        ends.append(end)
+    return ends, 0
 
 
 def _like(shapes: list[Shape], pattern: Shape) -> Shape:
@@ -243,17 +260,16 @@ def _like(shapes: list[Shape], pattern: Shape) -> Shape:
     return tuple(shapes[0][0] if each < 0 else each for each in pattern)
 
 
-def _filled_in(
-    machine: Machine, context: Context, dataset: Dataset, index: int, needed: int
-) -> bool:
-    """Allocate an output whose buffer is (0, 0); return whether that worked."""
-    buffer = buffer_of(machine, dataset.buffers[index])
-    if buffer is None or buffer.ptr or buffer.size:
-        return True
-    block: Block | None = context.device.memory.allocate(max(needed, 1))
-    if block is None:
-        return False
-    buffer.ptr, buffer.size = block.base, block.size
+def _filled_in(machine: Machine, context: Context, dataset: Dataset, sizes: list[int]) -> bool:
+    """Allocate the outputs whose buffers are (0, 0); return whether that worked."""
+    for handle, size in zip(dataset.buffers, sizes):  # noqa: B905 - their number is checked later
+        buffer = buffer_of(machine, handle)
+        if buffer is None or buffer.ptr or buffer.size:
+            continue
+        block: Block | None = context.device.memory.allocate(max(size, 1))
+        if block is None:
+            return False
+        buffer.ptr, buffer.size = block.base, block.size
     return True
 
 
@@ -287,7 +303,7 @@ def execute(machine: Machine, context: Context, model_id: int, ins: int, outs: i
 
 
 @acl_call("mdl.execute_async", "Ikkk", context=True)
-def execute_async(
+def execute_async(  # noqa: PLR0913, PLR0917 - acl has as many
     machine: Machine, context: Context, model_id: int, ins: int, outs: int, stream_handle: int
 ) -> int:
     """Execute a model in a stream."""

@@ -7,16 +7,16 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from gepipe.emulator.api import acl_call
-from gepipe.emulator.buffers import buffer_of, dataset_of
+from gepipe.emulator.buffers import Dataset, buffer_of, dataset_of
 from gepipe.emulator.copies import End, touch
 from gepipe.emulator.describe import described
-from gepipe.emulator.model import UNKNOWN_MODEL, model_of
+from gepipe.emulator.model import UNKNOWN_MODEL, Model, model_of
 from gepipe.emulator.om import OmModel, Shape
 
 if TYPE_CHECKING:
     from gepipe.emulator.machine import Machine
 
-INVALID_PARAM, NO_ADDRESS, TOO_SHORT, NO_GEAR = 100000, 145011, 145012, 145013
+INVALID_PARAM, TOO_SHORT, NO_GEAR = 100000, 145012, 145013
 
 
 def gear_bytes(value: Shape) -> bytes:
@@ -82,32 +82,40 @@ def _set(machine: Machine, model_id: int, dataset_handle: int, index: int, value
     dataset = dataset_of(machine, dataset_handle)
     if dataset is None:
         return INVALID_PARAM
+    end, code = _gear_input(machine, model, dataset, index, value)
+    if end is None:
+        return code
     gears = model.om.gears
-    if gears is None or index >= len(dataset.buffers):
-        text = f"{model} has no gears, or index {index} is not in the dataset"
-        return machine.fail(INVALID_PARAM, text)
-    buffer = buffer_of(machine, dataset.buffers[index])
-    if buffer is None or buffer.ptr == 0:
-        return machine.fail(INVALID_PARAM, "the gear input has no memory")
-    if index != len(model.om.inputs):
-        machine.lenient(f"index {index} is not the gear input, which is {len(model.om.inputs)}")
-        return machine.fail(INVALID_PARAM, f"index {index} is not the gear input")
-    data = gear_bytes(value)
-    if len(value) != model.om.gear_axes or buffer.size < len(data):
-        text = f"{len(value)} numbers for {model.om.gear_axes} axes in {buffer.size} bytes"
-        return machine.fail(TOO_SHORT, text)
+    assert gears is not None
     if value not in gears.values:
         text = f"{list(value)} is not among the gears {[list(each) for each in gears.values]}"
         return machine.fail(NO_GEAR, text)
-    block = machine.host.locate(buffer.ptr, len(data))
-    if block is None or block.kind != "device memory":
-        machine.misuse(f"the gear input {buffer.ptr:#x} is {machine.host.describe(buffer.ptr)}")
-    end = End(buffer.ptr, block, known=True)
+    data = gear_bytes(value)
     touch(machine, end, len(data), writes=True, label="setting a gear")
     ctypes.memmove(end.real, data, len(data))
     model.gear = gears.values.index(value)
     dataset.gear = (model.id, model.gear)
     return 0
+
+
+def _gear_input(
+    machine: Machine, model: Model, dataset: Dataset, index: int, value: Shape
+) -> tuple[End | None, int]:
+    """Return where the gear input lies, or a code."""
+    axes = model.om.gear_axes
+    if index >= len(dataset.buffers) or index != len(model.om.inputs):
+        text = f"index {index} is not that of the gear input, {len(model.om.inputs)}"
+        return None, machine.fail(INVALID_PARAM, text)
+    buffer = buffer_of(machine, dataset.buffers[index])
+    if buffer is None or buffer.ptr == 0:
+        return None, machine.fail(INVALID_PARAM, "the gear input has no memory")
+    if len(value) != axes or buffer.size < 4 * axes:
+        text = f"{len(value)} numbers for {axes} axes in {buffer.size} bytes"
+        return None, machine.fail(TOO_SHORT, text)
+    block = machine.host.locate(buffer.ptr, 4 * axes)
+    if block is None or block.kind != "device memory":
+        machine.misuse(f"the gear input {buffer.ptr:#x} is {machine.host.describe(buffer.ptr)}")
+    return End(buffer.ptr, block, known=True), 0
 
 
 def _wrong_kind(machine: Machine, model_id: int, kind: str) -> int:
@@ -132,7 +140,7 @@ def set_dynamic_batch_size(
 
 
 @acl_call("mdl.set_dynamic_hw_size", "IkkKK")
-def set_dynamic_hw_size(
+def set_dynamic_hw_size(  # noqa: PLR0913, PLR0917 - acl has as many
     machine: Machine, model_id: int, dataset: int, index: int, height: int, width: int
 ) -> int:
     """Choose the image size of the next execution."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from gepipe.emulator import native
@@ -12,7 +11,7 @@ from gepipe.emulator import native
 _STEP: Final = 64
 _SPACE: Final = 1 << 32
 _REMEMBERED: Final = 4096
-_HERE: Final = str(Path(__file__).parent)
+_OURS: Final = "gepipe.emulator"
 
 T = TypeVar("T")
 
@@ -24,7 +23,7 @@ class Site:
 
     def __init__(self) -> None:
         frame = sys._getframe(1)  # noqa: SLF001 - the one way to find the caller
-        while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
+        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OURS):
             frame = frame.f_back
         self._file, self._line = frame.f_code.co_filename, frame.f_lineno
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import weakref
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +22,7 @@ _FRESH, _FREED = 0xCD, 0xDD
 _QUARANTINE_BYTES: Final = 64 << 20
 _POISONED_BYTES: Final = 1 << 20
 _WATCHED: Final = 16
+_WATCHED_BYTES: Final = 64 << 20
 
 
 @dataclass(slots=True)
@@ -33,26 +33,22 @@ class Watched:
         base: Its first address.
         size: Its bytes.
         name: How messages name it.
-        owner: Keeps it alive, if nothing else can tell when it dies.
-        alive: A weak reference, where the type has those.
+        owner: The object. Held, so that its address belongs to nothing else.
     """
 
     base: int
     size: int
     name: str
     owner: Any
-    alive: weakref.ref[Any] | None
 
     @property
     def is_dead(self) -> bool:
         """Whether the program has dropped the object."""
-        if self.alive is not None:
-            return self.alive() is None
         return sys.getrefcount(self.owner) <= _LONE
 
 
 def _lone_count() -> int:
-    lone = Watched(0, 0, "", object(), None)
+    lone = Watched(0, 0, "", bytearray(1))
     return sys.getrefcount(lone.owner)
 
 
@@ -65,16 +61,18 @@ class HostMemory:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self.pinned = Blocks()
-        self._watched: deque[Watched] = deque(maxlen=_WATCHED)
+        self._watched: deque[Watched] = deque()
         self._quarantine: deque[Block] = deque()
 
-    def watch(self, base: int, size: int, name: str, owner: Any, *, weak: bool) -> None:
-        """Remember an object whose address a program takes."""
-        alive = weakref.ref(owner) if weak else None
-        self._watched = deque(
-            (each for each in self._watched if each.base != base), maxlen=_WATCHED
-        )
-        self._watched.append(Watched(base, size, name, None if weak else owner, alive))
+    def watch(self, base: int, size: int, name: str, owner: Any) -> None:
+        """Remember an object whose address a program takes, among the last few."""
+        self._watched = deque(each for each in self._watched if each.base != base)
+        self._watched.append(Watched(base, size, name, owner))
+        while len(self._watched) > 2 and (
+            len(self._watched) > _WATCHED
+            or sum(each.size for each in self._watched) > _WATCHED_BYTES
+        ):
+            self._watched.popleft()
 
     def watched(self, address: int) -> Watched | None:
         """Return the object that an address lies in."""

@@ -9,6 +9,7 @@ import threading
 import weakref
 from typing import NoReturn
 
+from gepipe.emulator.callback import Reporter, Worker
 from gepipe.emulator.device import Context, Device, visible_devices
 from gepipe.emulator.errors import EmulatorError
 from gepipe.emulator.faults import Faults
@@ -17,8 +18,8 @@ from gepipe.emulator.hostmemory import HostMemory
 from gepipe.emulator.leaks import find_leaks
 from gepipe.emulator.memory import DeviceMemory
 from gepipe.emulator.messages import message
-from gepipe.emulator.modes import Mode
 from gepipe.emulator.model import Models
+from gepipe.emulator.modes import Mode
 from gepipe.emulator.order import Access, Clock, merge
 from gepipe.emulator.profile import Profile
 from gepipe.emulator.report import Report
@@ -33,12 +34,14 @@ class Thread(threading.local):
         context: The current context.
         call: The function of `acl` that runs, without `acl.`.
         messages: What `get_recent_err_msg` returns next.
+        last_error: What `rt.get_last_error` returns next.
     """
 
     def __init__(self) -> None:
         self.context: Context | None = None
         self.call = ""
         self.messages: list[str] = []
+        self.last_error = 0
 
 
 class Machine:
@@ -67,6 +70,10 @@ class Machine:
         self.host_clock: Clock = {}
         self.models = Models()
         self.faults = Faults(self)
+        self.reporters: dict[int, Reporter] = {}
+        self.bundles: dict[int, int] = {}
+        self.registered: dict[int, str] = {}
+        self.workers: dict[int, Worker] = {}
         self.trouble = bool(self.profile.faults)
         self.forked = False
         self.closed = False
@@ -82,7 +89,11 @@ class Machine:
 
     def fail(self, code: int, text: str) -> int:
         """Leave a message for `get_recent_err_msg` and return `code`."""
-        self.thread.messages.append(message(code, self.thread.call, text))
+        thread = self.thread
+        thread.messages.append(message(code, thread.call, text))
+        del thread.messages[:-16]
+        if thread.call.startswith("rt."):
+            thread.last_error = code
         return code
 
     def misuse(self, text: str) -> NoReturn:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from gepipe.emulator import native
 from gepipe.emulator.api import acl_call
+from gepipe.emulator.errors import EmulatorError
 from gepipe.emulator.handles import Site
 from gepipe.emulator.order import Uses
 
@@ -191,7 +192,7 @@ class DeviceMemory:
                     self._next = at + taken
                     return at
                 at = -(-at // _HUGE_ALIGNMENT) * _HUGE_ALIGNMENT
-        self._machine.misuse("device memory is too fragmented for the emulator")
+        raise EmulatorError("device memory is too fragmented for the emulator")
 
     def free(self, block: Block) -> None:
         """Free a block."""

@@ -180,7 +180,7 @@ class OmModel:
         return max(counts) * self.outputs[index].itemsize
 
 
-def write_om(
+def write_om(  # noqa: PLR0913 - they belong together
     path: Path | str,
     graph: bytes | None,
     *,
@@ -336,7 +336,7 @@ def _guess(data: bytes) -> str:
             "it is a model for real cards; the emulator runs those that were made with "
             "`gepipe model convert --soc emulator`"
         )
-    if data[:1] == b"\x08" and b"ai.onnx" in data or b"\x12\x07pytorch" in data[:64]:
+    if (data[:1] == b"\x08" and b"ai.onnx" in data) or b"\x12\x07pytorch" in data[:64]:
         return "this is ONNX; convert it with `gepipe model convert --soc emulator`"
     if data[:1] == b"\x08":
         return "this looks like ONNX; convert it with `gepipe model convert --soc emulator`"

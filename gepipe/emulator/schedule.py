@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import queue
 import random
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gepipe.emulator import native
 from gepipe.emulator.errors import EmulatorError
@@ -50,6 +51,10 @@ class Schedule(Protocol):
         """Wait, from a thread of the program, until a latch opens; return whether it did."""
         ...
 
+    def take(self, items: queue.SimpleQueue[Any], timeout_s: float | None) -> Any:
+        """Wait for something in a queue that tasks fill; return it, or None."""
+        ...
+
     def now(self) -> float:
         """Return the time in seconds."""
         ...
@@ -71,6 +76,7 @@ class Threaded:
     """Each stream has a thread; time is real."""
 
     def submit(self, stream: Stream, task: Task) -> None:
+        """Queue a task behind the others of its stream."""
         if stream.thread is None:
             stream.thread = threading.Thread(
                 target=self._serve, args=(stream,), name=f"acl-{stream.name}", daemon=True
@@ -88,18 +94,30 @@ class Threaded:
             stream.execute(task)
 
     def wait(self, latch: Latch, timeout_s: float | None = None) -> bool:
+        """Wait until a latch opens; return whether it did."""
         return latch.wait(timeout_s)
 
+    def take(self, items: queue.SimpleQueue[Any], timeout_s: float | None) -> Any:
+        """Wait for something in a queue; return it, or None."""
+        try:
+            return items.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
     def now(self) -> float:
+        """Return the time in seconds."""
         return time.monotonic()
 
     def sleep_until(self, moment_s: float, *, hold_gil: bool = False) -> None:
+        """Let time pass."""
         native.sleep_until(moment_s, hold_gil=hold_gil)
 
     def pump(self) -> None:
+        """Let something happen."""
         return
 
     def notify(self) -> None:
+        """Look again."""
         return
 
 
@@ -119,6 +137,7 @@ class Stepped:
         self._now = 1.0
 
     def submit(self, stream: Stream, task: Task) -> None:
+        """Queue a task behind the others of its stream."""
         with self._turn:
             if stream not in self._streams:
                 self._streams.append(stream)
@@ -144,7 +163,16 @@ class Stepped:
         return True
 
     def wait(self, latch: Latch, timeout_s: float | None = None) -> bool:
+        """Wait until a latch opens; return whether it did."""
         return self.drive(lambda: latch.done, timeout_s)
+
+    def take(self, items: queue.SimpleQueue[Any], timeout_s: float | None) -> Any:
+        """Wait for something in a queue; return it, or None."""
+        self.drive(lambda: not items.empty(), timeout_s)
+        try:
+            return items.get_nowait()
+        except queue.Empty:
+            return None
 
     def drive(self, reached: Callable[[], bool], timeout_s: float | None) -> bool:
         """Run tasks until something is reached, or nothing can run and the time is over."""
@@ -167,18 +195,22 @@ class Stepped:
         return True
 
     def now(self) -> float:
+        """Return the time in seconds."""
         return time.monotonic() if self._random is None else self._now
 
     def sleep_until(self, moment_s: float, *, hold_gil: bool = False) -> None:
+        """Let time pass."""
         if self._random is None:
             native.sleep_until(moment_s, hold_gil=hold_gil)
         else:
             self._now = max(self._now, moment_s)
 
     def pump(self) -> None:
+        """Let something happen."""
         with self._turn:
             self._step()
 
     def notify(self) -> None:
+        """Look again."""
         with self._turn:
             self._changed.notify_all()

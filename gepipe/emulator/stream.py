@@ -36,7 +36,7 @@ class Task:
         seq: Its number on its stream, from 1.
         submitted_s: When it was submitted.
         after: What must happen first, in another stream or on the host.
-        always: Whether it runs even after a failure on its stream, as event records do.
+        always: Whether it runs even on a lost device, so that nobody waits for it for ever.
     """
 
     run: Callable[[Stream], int]
@@ -90,12 +90,19 @@ class Stream:
         """Whether everything submitted is done."""
         return self.completed == self.submitted and not self.hangs
 
-    def submit(self, task: Task, uses: tuple[tuple[Uses, int, int, bool], ...] = ()) -> None:
+    def submit(
+        self,
+        task: Task,
+        uses: tuple[tuple[Uses, int, int, bool], ...] = (),
+        *,
+        mark: Clock | None = None,
+    ) -> None:
         """Queue a task.
 
         Args:
             task: The task.
             uses: (what, first byte, last byte, writes) for all that it uses.
+            mark: Is given what is done once the task is.
         """
         machine = self.machine
         if machine.trouble and (fault := machine.faults.take()) is not None:
@@ -111,6 +118,8 @@ class Stream:
             task.seq = self.submitted
             task.submitted_s = machine.schedule.now()
             self.clock[self.number] = task.seq
+            if mark is not None:
+                mark.update(self.clock)
             for what, first, last, writes in uses:
                 what.accesses.append(Access(self.number, task.seq, first, last, writes, task.label))
             machine.schedule.submit(self, task)
@@ -120,11 +129,16 @@ class Stream:
         return max(task.submitted_s, self.now_s)
 
     def execute(self, task: Task) -> None:
-        """Run a task, and keep its failure for whoever waits for the stream."""
-        if not self.aborted and (task.always or self.error is None):
+        """Run a task, and keep its failure for whoever waits for the stream.
+
+        The tasks behind one that failed run all the same: that is how ACL's streams are by default.
+        """
+        if not self.aborted:
             code, text = 0, ""
             try:
-                code = task.run(self)
+                code = self.context.device.lost
+                if task.always or not code:
+                    code = task.run(self)
             except EmulatorError as error:
                 code, text = 507013, str(error)
                 self.machine.report.breaks.append(text)
@@ -156,13 +170,13 @@ class Stream:
         known = dict(self.clock)
         if not self.is_idle:
             latch = Latch()
+            known = {}
 
             def reached(_: Stream) -> int:
                 latch.open()
                 return 0
 
-            self.submit(Task(reached, "synchronisation", always=True))
-            known = dict(self.clock)
+            self.submit(Task(reached, "synchronisation", always=True), mark=known)
             if not machine.schedule.wait(latch, timeout_s):
                 return machine.fail(SYNC_TIMEOUT, f"{self} did not finish in {timeout_s} s")
         machine.observe(known)
@@ -204,6 +218,7 @@ def _fail(fault: Fault, stream: Stream) -> int:
         return stream.hang()
     if fault.lost:
         stream.context.device.lost = fault.code
+        stream.machine.trouble = True
     return fault.code
 
 

@@ -14,6 +14,12 @@ from gepipe.emulator.machine import Machine
 
 #: Modules that declare functions of `acl`.
 _PARTS: Final = (
+    "aipp",
+    "callback",
+    "config",
+    "event",
+    "util",
+    "various",
     "buffers",
     "context",
     "copies",
