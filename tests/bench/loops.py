@@ -30,7 +30,6 @@ BATCH = 32
 ROW = (3, 224, 224)
 CLASSES = 1000
 TOP = 5
-LATENCY_S = 0.0615
 
 OPS: tuple[Op, ...] = (
     DecodeImage(),
@@ -44,8 +43,8 @@ OPS: tuple[Op, ...] = (
 class Accelerator:
     """The latency table without a pipeline around it."""
 
-    def __init__(self) -> None:
-        self._engine = LatencyTable(EngineOptions(extra={"table": {BATCH: LATENCY_S}}))
+    def __init__(self, latency_s: float) -> None:
+        self._engine = LatencyTable(EngineOptions(extra={"table": {BATCH: latency_s}}))
 
     def __call__(self, batch: np.ndarray) -> np.ndarray:
         """Return (rows, classes) scores of a batch of up to `BATCH` rows."""
@@ -86,19 +85,19 @@ def fused_pre(program: PreProgram, path: str, row: np.ndarray) -> None:
     program(content, {}, {"x": row})
 
 
-def serial(paths: list[str]) -> Iterator[Any]:
+def serial(paths: list[str], latency_s: float) -> Iterator[Any]:
     """One after the other."""
-    accelerator = Accelerator()
+    accelerator = Accelerator(latency_s)
     yield
     for first in range(0, len(paths), BATCH):
         batch = np.stack([plain_pre(path) for path in paths[first : first + BATCH]])
         yield from top(accelerator(batch))
 
 
-def plain_threads(paths: list[str], threads: int = 2) -> Iterator[Any]:
+def plain_threads(paths: list[str], latency_s: float, threads: int = 2) -> Iterator[Any]:
     """Threads preprocess ahead with OpenCV, which releases the GIL; the main thread infers."""
     cv2.setNumThreads(1)
-    accelerator = Accelerator()
+    accelerator = Accelerator(latency_s)
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(plain_pre, paths[: 2 * threads]))
         yield
@@ -108,9 +107,9 @@ def plain_threads(paths: list[str], threads: int = 2) -> Iterator[Any]:
             yield from top(accelerator(np.stack([next(rows) for _ in range(count)])))
 
 
-def process_pool(paths: list[str], processes: int = 2) -> Iterator[Any]:
+def process_pool(paths: list[str], latency_s: float, processes: int = 2) -> Iterator[Any]:
     """Processes preprocess ahead; the rows come through a pipe."""
-    accelerator = Accelerator()
+    accelerator = Accelerator(latency_s)
     with multiprocessing.Pool(processes, cv2.setNumThreads, (1,)) as pool:
         pool.map(plain_pre, paths[: 2 * processes], chunksize=1)
         yield
@@ -121,12 +120,12 @@ def process_pool(paths: list[str], processes: int = 2) -> Iterator[Any]:
 
 
 def expert_threads(
-    paths: list[str], threads: int = 2, buffers: int = 2, nice: int = 0
+    paths: list[str], latency_s: float, threads: int = 2, buffers: int = 2, nice: int = 0
 ) -> Iterator[Any]:
     """Fused preprocessing in place, two batch buffers, a thread of its own for the accelerator."""
     tuning.keep_freed_memory()
     cv2.setNumThreads(1)
-    accelerator = Accelerator()
+    accelerator = Accelerator(latency_s)
     memory = [np.zeros((BATCH, *ROW), np.float32) for _ in range(buffers)]
     tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
     free: queue.SimpleQueue[int] = queue.SimpleQueue()

@@ -13,7 +13,7 @@ import media
 from harness import Figure
 
 NAME = "real_inference"
-PHOTOS = 384
+PHOTOS = 512
 _LOOPS: dict[str, tuple[str, dict[str, Any]]] = {
     "2 threads do all, fused pre": ("whole_threads", {"batch": 1}),
     "2 threads do all, fused pre, batch 8": ("whole_threads", {"batch": 8}),
@@ -25,8 +25,13 @@ _LOOPS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 _GEPIPE: dict[str, tuple[str, ...]] = {
     "gepipe": (),
-    "gepipe 2 instances, batch 1": ("inference.instances=2", "preprocess.batch_size=1"),
-    "gepipe 2 instances, batch 8": ("inference.instances=2", "preprocess.batch_size=8"),
+    "gepipe 2 pre workers, batch 4": ("preprocess.threads=2", "preprocess.batch_size=4"),
+    "gepipe 2 pre workers, 2 instances, batch 2": (
+        "preprocess.threads=2",
+        "preprocess.batch_size=2",
+        "inference.instances=2",
+        "depth=6",
+    ),
 }
 _PIPELINE = """
 stages:
