@@ -9,7 +9,12 @@
     │  └─ WorkerStartError              a worker could not start; never retried
     ├─ BackendError            exit 5   the device or the engine
     │  ├─ ModelLoadError                the model does not open
-    │  └─ TensorMismatchError           shapes, dtypes or names do not fit (also ValueError)
+    │  ├─ TensorMismatchError           shapes, dtypes or names do not fit (also ValueError)
+    │  └─ DeviceError                   a call of the device's library failed; .code
+    │     ├─ DeviceMemoryError          its memory is exhausted (also MemoryError)
+    │     ├─ DeviceTimeoutError         an execution took too long (also TimeoutError)
+    │     └─ DeviceStateError           a context, stream or handle is missing or wrong
+    │        └─ DeviceLostError         the device or its context is gone
     ├─ Interrupted             exit 130 stopped by a signal; the files hold an exact prefix
     ├─ ClosedError                      used after close(): the caller's bug
     └─ InternalError           exit 70  our bug; please report it
@@ -19,11 +24,19 @@ A message reads `where: what; expected …; hint`, in lower case, without a full
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class GepipeError(Exception):
-    """Base of every error that gepipe raises on purpose."""
+    """Base of every error that gepipe raises on purpose.
+
+    Attributes:
+        exit_code: What the process that reports it exits with.
+        fatal: Whether the process that raised it cannot go on and must be replaced.
+    """
 
     exit_code = 1
+    fatal: bool = False
 
 
 class ConfigError(GepipeError):
@@ -82,6 +95,61 @@ class ModelLoadError(BackendError):
 
 class TensorMismatchError(BackendError, ValueError):
     """Names, shapes or dtypes of two neighbours do not fit."""
+
+
+class DeviceError(BackendError):
+    """A call of the device's library failed.
+
+    Attributes:
+        kind: Machine-readable reason, for the items that are set aside because of it.
+        code: What the library returned; 0 where no call of it failed.
+        call: The call, such as `acl.rt.malloc`; empty where none failed.
+    """
+
+    kind = "device"
+
+    def __init__(
+        self, message: str, *, code: int = 0, call: str = "", fatal: bool | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.call = call
+        if fatal is not None:
+            self.fatal = fatal
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _device_error, (type(self), str(self), self.code, self.call, self.fatal)
+
+
+def _device_error(kind: type[DeviceError], message: str, *fields: Any) -> DeviceError:
+    code, call, fatal = fields
+    return kind(message, code=code, call=call, fatal=fatal)
+
+
+class DeviceMemoryError(DeviceError, MemoryError):
+    """Memory of the device, or pinned memory of the host, is exhausted."""
+
+    kind = "device_memory"
+
+
+class DeviceTimeoutError(DeviceError, TimeoutError):
+    """An execution took longer than allowed. What the device still does is unknown."""
+
+    kind = "timeout"
+    fatal = True
+
+
+class DeviceStateError(DeviceError):
+    """A context, stream, model or handle is missing, closed, or another device's."""
+
+    kind = "device_state"
+
+
+class DeviceLostError(DeviceStateError):
+    """The device, or this process's context on it, is lost; only another process gets it back."""
+
+    kind = "device_lost"
+    fatal = True
 
 
 class Interrupted(GepipeError):  # noqa: N818 - a stop that was asked for, not a fault
