@@ -138,7 +138,8 @@ class Call:
 
         def parse(args: tuple[Any, ...]) -> list[Any]:
             if not least <= len(args) <= most:
-                raise TypeError(text)
+                count = f"function takes exactly {most} arguments ({len(args)} given)"
+                raise TypeError(count if self.name == "util.start_thread" else text)
             number = 0
             try:
                 converted = []

@@ -9,12 +9,15 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
 from gepipe.emulator.om import OmModel, Shape
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+_PERIOD: Final = 97
 
 
 def view(address: int, dtype: str, shape: Shape) -> NDArray[Any]:
@@ -65,9 +68,19 @@ def expected(
     outputs = []
     for tensor, shape in zip(om.outputs, shapes, strict=True):
         width = math.prod(shape) // rows
-        values = (keys[:, None] + np.arange(width)) % 97
-        outputs.append(values.astype(tensor.dtype).reshape(shape))
+        pattern = _pattern(width, tensor.dtype)
+        values = np.empty((rows, width), tensor.dtype)
+        for row, first in enumerate((keys % _PERIOD).tolist()):
+            values[row] = pattern[first : first + width]
+        outputs.append(values.reshape(shape))
     return outputs
+
+
+@lru_cache(maxsize=8)
+def _pattern(width: int, dtype: str) -> NDArray[Any]:
+    import numpy as np
+
+    return (np.arange(width + _PERIOD) % _PERIOD).astype(dtype)
 
 
 class OnnxRuntime:
@@ -90,16 +103,16 @@ class OnnxRuntime:
 
     def run(self, inputs: Sequence[NDArray[Any]], _shapes: Sequence[Shape]) -> list[NDArray[Any]]:
         """Return the outputs for some inputs."""
-        from gepipe.emulator.preprocess import apply_aipp
+        from gepipe.emulator.preprocess import apply_aipp, has_channels_first
 
         feed = {}
         for tensor, array in zip(self._om.inputs, inputs, strict=True):
             wanted, shape = self._wants[tensor.name]
             aipp = self._om.aipp.get(tensor.name)
-            dtype = _NUMPY_OF_ORT[wanted]
+            dtype = DTYPE_OF_ORT[wanted]
             if aipp is not None:
                 feed[tensor.name] = apply_aipp(
-                    aipp, array, dtype, channels_first=shape[1] in (1, 3)
+                    aipp, array, dtype, channels_first=has_channels_first(shape)
                 )
             else:
                 feed[tensor.name] = array.astype(dtype, copy=False)
@@ -110,7 +123,8 @@ class OnnxRuntime:
         ]
 
 
-_NUMPY_OF_ORT = {
+#: ONNX Runtime's name of a type to NumPy's.
+DTYPE_OF_ORT = {
     "tensor(float)": "float32",
     "tensor(float16)": "float16",
     "tensor(double)": "float64",

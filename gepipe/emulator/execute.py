@@ -172,7 +172,7 @@ def _range_shapes(machine: Machine, model: Model, dataset: Dataset) -> tuple[lis
     return shapes, 0
 
 
-def _prepare(  # noqa: PLR0913 - they belong together
+def _prepare(  # noqa: PLR0911, PLR0913 - one argument after the other is checked
     machine: Machine, context: Context, model_id: int, ins: int, outs: int, *, allocate: bool
 ) -> tuple[Run | None, int]:
     """Check an execution's arguments as ACL does when it is submitted."""

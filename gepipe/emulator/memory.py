@@ -264,7 +264,7 @@ def mem_invalidate(machine: Machine, _context: Context, ptr: int, size: int) -> 
 
 
 @acl_call("rt.free", "k")
-def free(machine: Machine, ptr: int) -> int:
+def free_device(machine: Machine, ptr: int) -> int:
     """Free device memory."""
     if ptr == 0:
         return machine.fail(INVALID_PARAM, "pointer is 0")
@@ -281,6 +281,18 @@ def free(machine: Machine, ptr: int) -> int:
     release_check(machine, block)
     device.memory.free(block)
     return 0
+
+
+@acl_call("media.dvpp_malloc", "k", "vr", context=True)
+def dvpp_malloc(machine: Machine, context: Context, size: int) -> tuple[int, int]:
+    """Allocate device memory, all that the emulator knows of DVPP."""
+    return _malloc(machine, context, size, 0)
+
+
+@acl_call("media.dvpp_free", "k")
+def dvpp_free(machine: Machine, ptr: int) -> int:
+    """Free what `dvpp_malloc` allocated."""
+    return free_device(machine, ptr)
 
 
 def release_check(machine: Machine, block: Block) -> None:

@@ -47,6 +47,19 @@ class Uses:
 
     accesses: list[Access] = field(default_factory=list)
 
+    def add(self, new: Access) -> None:
+        """Remember a use; it stands for earlier ones of its stream that it covers."""
+        if self.accesses:
+            self.accesses = [
+                use
+                for use in self.accesses
+                if use.stream != new.stream
+                or use.first < new.first
+                or use.last > new.last
+                or (use.writes and not new.writes)
+            ]
+        self.accesses.append(new)
+
     def conflict(
         self, host: Clock, own: Clock, first: int, last: int, *, writes: bool
     ) -> Access | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,11 @@ from gepipe.emulator.om import Aipp
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+def has_channels_first(shape: Sequence[object]) -> bool:
+    """Whether the image of a shape is (batch, channels, height, width)."""
+    return shape[1] in (1, 3, 4)
 
 
 def apply_aipp(

@@ -121,7 +121,7 @@ class Stream:
             if mark is not None:
                 mark.update(self.clock)
             for what, first, last, writes in uses:
-                what.accesses.append(Access(self.number, task.seq, first, last, writes, task.label))
+                what.add(Access(self.number, task.seq, first, last, writes, task.label))
             machine.schedule.submit(self, task)
 
     def begin_s(self, task: Task) -> float:

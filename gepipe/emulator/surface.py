@@ -33,6 +33,8 @@ _PARTS: Final = (
     "toplevel",
 )
 _OUT_OF_SCOPE: Final = ("media", "himpi", "op", "blas", "prof", "fv")
+#: Functions of `acl.rt` that run single kernels.
+_KERNELS: Final = ("binary_", "kernel_", "launch_kernel")
 _NO_CONTEXT: Final = 107002
 
 
@@ -43,6 +45,8 @@ class AclModule(ModuleType):
         full = f"{self.__name__}.{name}"
         if name.startswith("__"):
             raise AttributeError(full)
+        if name.startswith(_KERNELS):
+            raise OutOfScopeError(_out_of_scope(full))
         if name.isupper() or name.startswith("ACL_"):
             raise AttributeError(
                 f"{full}: acl has functions only, no constants; use the number from the CANN manual"
@@ -56,10 +60,14 @@ class OutOfScopeModule(ModuleType):
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(f"{self.__name__}.{name}")
-        raise OutOfScopeError(
-            f"{self.__name__}.{name} is out of scope: the emulator has acl, acl.rt, acl.mdl and "
-            "acl.util; run this on a real card"
-        )
+        raise OutOfScopeError(_out_of_scope(f"{self.__name__}.{name}"))
+
+
+def _out_of_scope(name: str) -> str:
+    return (
+        f"{name} is out of scope: the emulator has acl, acl.rt, acl.mdl and acl.util; "
+        "run this on a real card"
+    )
 
 
 def build(machine: Machine) -> ModuleType:

@@ -1,0 +1,167 @@
+"""How pyACL's functions take arguments and return results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from gepipe.emulator.api import CALLS
+from gepipe.emulator.errors import EmulatorError, OutOfScopeError
+from tests.contract.card import H2D, Card
+
+
+def test_the_module_exports_functions_only_and_no_constants(card: Card) -> None:
+    with pytest.raises(AttributeError):
+        card.acl.ACL_MEMCPY_HOST_TO_DEVICE  # noqa: B018 - the access is what is tested
+
+
+def test_functions_are_positional_only(card: Card) -> None:
+    with pytest.raises(TypeError):
+        card.acl.rt.malloc(size=4, policy=0)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [(1,), (1, 2, 3, 4, 5, 6), (b"a", 1, 1, 1, 1), (None, 1, 1, 1, 1), (1.0, 1, 1, 1, 1)],
+    ids=["few", "many", "bytes", "None", "float"],
+)
+def test_bad_arguments_are_a_type_error_with_the_function_s_name(
+    card: Card, args: tuple[object, ...]
+) -> None:
+    with pytest.raises(TypeError, match=r"acl\.rt\.memcpy args parse failed"):
+        card.acl.rt.memcpy(*args)
+
+
+def test_model_functions_add_an_exclamation_mark(card: Card) -> None:
+    with pytest.raises(TypeError, match=r"acl\.mdl\.load_from_file args parse failed!"):
+        card.acl.mdl.load_from_file(b"x.om")
+
+
+def test_a_numpy_integer_is_no_pointer_and_no_size(card: Card) -> None:
+    with pytest.raises(TypeError):
+        card.acl.rt.malloc(np.int64(64), 0)
+
+
+def test_a_numpy_integer_is_a_model_id(card: Card) -> None:
+    assert card.acl.mdl.unload(np.int64(999)) == 145003
+
+
+def test_minus_one_is_the_largest_size(card: Card) -> None:
+    ptr, code = card.acl.rt.malloc(-1, 0)
+
+    assert (ptr, code) == (0, 207001)
+
+
+def test_enums_are_range_checked(card: Card) -> None:
+    with pytest.raises(TypeError):
+        card.acl.rt.set_device(2**31)
+
+
+@pytest.mark.parametrize("path", ["a\0b", None, b"x", 3])
+def test_a_path_is_text_without_nul(card: Card, path: object) -> None:
+    with pytest.raises(TypeError):
+        card.acl.mdl.load_from_file(path)
+
+
+def test_none_is_no_handle(card: Card) -> None:
+    with pytest.raises(TypeError):
+        card.acl.rt.synchronize_stream(None)
+
+
+def test_functions_that_ignore_their_arguments_take_any(card: Card) -> None:
+    assert isinstance(card.acl.get_soc_name(1, 2), str)
+    dataset = card.acl.mdl.create_dataset("x")
+    assert card.acl.mdl.destroy_dataset(dataset) == 0
+
+
+def test_handles_are_plain_ints(card: Card) -> None:
+    for handle in (card.context, card.stream):
+        assert type(handle) is int
+        assert handle
+
+
+def test_codes_come_last_and_pure_getters_return_no_code(card: Card) -> None:
+    assert card.acl.rt.get_device() == (0, 0)
+    assert card.acl.rt.get_run_mode() == (1, 0)
+    assert card.acl.rt.get_device_count()[1] == 0
+    assert len(card.acl.rt.get_mem_info(0)) == 3
+    assert type(card.acl.get_soc_name()) is str
+    assert len(card.acl.get_version()) == 4
+
+
+def test_a_failing_call_still_has_its_return_form(card: Card) -> None:
+    assert card.acl.rt.malloc(0, 0) == (0, 100000)
+    assert card.acl.mdl.load_from_file("/nonexistent.om") == (0, 145002)
+    desc = card.acl.mdl.create_desc()
+    assert card.acl.mdl.get_input_dims(desc, 0) == ({}, 100000)
+    assert card.acl.mdl.get_input_dynamic_dims(desc, -1, 1) == ([], 100000)
+    assert card.acl.mdl.destroy_desc(desc) == 0
+
+
+def test_messages_are_returned_once_and_belong_to_a_thread(card: Card) -> None:
+    card.acl.rt.malloc(0, 0)
+
+    assert card.elsewhere(card.acl.get_recent_err_msg) is None
+    assert card.acl.get_recent_err_msg()
+    assert card.acl.get_recent_err_msg() is None
+
+
+def test_other_texts_of_type_errors(card: Card) -> None:
+    with pytest.raises(TypeError, match="parameter must be callable"):
+        card.acl.util.start_thread(1, [])
+    with pytest.raises(TypeError, match="exactly 2 arguments"):
+        card.acl.util.start_thread(len)
+    with pytest.raises(TypeError, match="argument 2 is not list"):
+        card.acl.create_tensor_desc(0, (1, 2), 2)
+    with pytest.raises(TypeError, match="argument 4 is not dict"):
+        card.acl.mdl.set_input_dynamic_dims(1, 1, 1, [1])
+    with pytest.raises(TypeError):
+        card.acl.rt.launch_callback("f", [], 0, card.stream)
+
+
+def test_dvpp_and_other_parts_are_out_of_scope(emulated: Card) -> None:
+    for use in (
+        lambda: emulated.acl.media.dvpp_create_channel_desc(),
+        lambda: emulated.acl.himpi.sys_init(),
+        lambda: emulated.acl.op.create_attr(),
+        lambda: emulated.acl.rt.launch_kernel_with_config(),
+    ):
+        with pytest.raises(OutOfScopeError, match="out of scope"):
+            use()
+    assert not hasattr(emulated.acl.media, "vpc_resize")
+
+
+def test_dvpp_memory_is_plain_device_memory(emulated: Card) -> None:
+    ptr, code = emulated.acl.media.dvpp_malloc(100)
+
+    assert code == 0
+    assert emulated.acl.rt.memset(ptr, 100, 0, 100) == 0
+    assert emulated.acl.media.dvpp_free(ptr) == 0
+
+
+def test_every_function_fails_in_its_return_form_without_a_context(
+    make: Callable[..., Card],
+) -> None:
+    acl = make().acl
+    acl.init()
+    samples = {"k": 64, "I": 1, "i": 1, "K": 1, "s": "x", "O": 1, "L": [], "D": {}, "f": 0.0}
+    checked = 0
+    for call in CALLS.values():
+        if not call.needs_context:
+            continue
+        function = acl
+        for part in call.name.split("."):
+            function = getattr(function, part)
+        formats = call.formats.replace("*", "").replace("|", "")
+        args = [len if form == "F" else samples[form] for form in formats]
+        assert function(*args) == call.failure(107002), call.name
+        checked += 1
+    assert checked > 40
+
+
+def test_a_host_pointer_that_leads_nowhere_is_an_error_and_no_crash(emulated: Card) -> None:
+    ptr = emulated.device(64)
+    with pytest.raises(EmulatorError, match="cannot access"):
+        emulated.acl.rt.memcpy(ptr, 64, 0x1000, 64, H2D)
