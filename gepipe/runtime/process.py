@@ -17,6 +17,8 @@ import time
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from shutil import rmtree
+from tempfile import gettempdir, mkdtemp
 from typing import Any, Final
 
 import multiprocess
@@ -43,6 +45,9 @@ _context = multiprocess.get_context("forkserver")
 #: What a start changes for a moment, such as `__main__`, belongs to the whole process: two threads
 #: that start workers at once would each restore what the other had changed.
 _starting = threading.RLock()
+#: Longest folder for temporary files in which `/pymp-12345678/listener-12345678` is still a name of
+#: at most 107 bytes, as sockets need (unix(7)).
+_TMPDIR_MAX: Final = 107 - len("/pymp-12345678/listener-12345678")
 #: How often a worker's start is tried when the fork server dies during it.
 _START_TRIES: Final = 3
 
@@ -55,7 +60,16 @@ def start_server(preload: Sequence[str] = ()) -> None:
     """
     forkserver.set_forkserver_preload([*_PRELOAD, *preload])
     with _starting, _workers_environment(), _interrupts_ignored():
+        _keep_socket_path_short()
         forkserver.ensure_running()
+
+
+def _keep_socket_path_short() -> None:
+    """Have the server's socket in /tmp where `TMPDIR` is too long for the name of a socket."""
+    config = multiprocess.process.current_process()._config  # noqa: SLF001 - no public way exists
+    if config.get("tempdir") is None and len(os.fsencode(gettempdir())) > _TMPDIR_MAX:
+        folder = config["tempdir"] = mkdtemp(prefix="pymp-", dir="/tmp")
+        multiprocess.util.Finalize(None, rmtree, args=(folder, True), exitpriority=-100)
 
 
 def stop_server() -> None:

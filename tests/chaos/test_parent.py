@@ -192,6 +192,17 @@ def test_run_killed_at_a_random_moment_is_resumed_byte_equal(tmp_path, undisturb
     assert results(folder) == undisturbed
 
 
+def test_folder_for_temporary_files_may_have_a_long_name(tmp_path, undisturbed) -> None:
+    temporary = tmp_path / ("long" * 30)
+    temporary.mkdir()
+
+    code, text = finished(started(make(tmp_path), delay_s=0, TMPDIR=str(temporary)))
+
+    assert code == 3, text
+    assert results(tmp_path) == undisturbed
+    assert not list(temporary.iterdir())
+
+
 @pytest.mark.parametrize("post", ["name", "hang"])
 def test_killed_parent_leaves_nobody_even_when_a_stage_hangs(tmp_path, post) -> None:
     temporary = tmp_path / "temporary"

@@ -44,10 +44,10 @@ OPTIONS = RunOptions(start_timeout_s=1.0, grace_s=0.3)
 
 def subject_of(fate: Fate | None, *, workers=(2, 1, 1), timeout_s=0.3, **more):
     fates = (fate,) if fate else ()
-    return supervisor(
-        Write(fates), Infer(fates), Read(fates), workers=workers, timeout_s=timeout_s,
-        options=OPTIONS, **more,
-    )  # fmt: skip
+    # What happens between two items must happen before the last one.
+    delay_s = 0.003 if fate and fate.moment == "between" else 0.0
+    bodies = (body(fates, delay_s) for body in (Write, Infer, Read))
+    return supervisor(*bodies, workers=workers, timeout_s=timeout_s, options=OPTIONS, **more)
 
 
 def run(fate: Fate | None, **more):
