@@ -23,6 +23,7 @@ class EngineOptions:
         batch_size: Rows of the largest batch it will be given, or 0 where that is for it to say.
         precision: `auto`, `fp32` or `fp16`.
         gears: Batch sizes to prepare for; empty means the model's own.
+        timeout_s: Limit of one execution, for an engine that keeps time; None for none.
         extra: Options written under the engine's name in the YAML.
     """
 
@@ -31,6 +32,7 @@ class EngineOptions:
     batch_size: int = 0
     precision: str = "auto"
     gears: tuple[int, ...] = ()
+    timeout_s: float | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -45,9 +47,12 @@ class Engine(Protocol):
         notes: Facts worth telling the user once, such as the provider in use.
         on_cpu: Whether it computes on the CPU: it then shares the cores with the workers, has one
             device, and is given the number of threads it may use.
+        keeps_time: Whether it ends an execution past `EngineOptions.timeout_s` by itself, with a
+            `TimeoutError`. The process of another engine is killed then.
     """
 
     on_cpu: ClassVar[bool] = False
+    keeps_time: ClassVar[bool] = False
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]

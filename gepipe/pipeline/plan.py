@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gepipe import machine, plugins
 from gepipe.engines.engine import EngineOptions
@@ -25,6 +25,9 @@ _ENGINE_OF: Final = {".onnx": "onnxruntime", ".om": "ge"}
 _BATCH: Final = 8
 #: Share of the available memory that slots may take.
 _MEMORY_SHARE: Final = 0.8
+#: An engine that keeps time itself is killed only if it does not even manage that.
+_KILL_FACTOR: Final = 2
+_KILL_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class StartPlan:
         pre_workers: Pre workers.
         post_workers: Post workers.
         cpus: Processors the plan counts on.
-        timeout_s: Limit of one execution, or None.
+        timeout_s: When the process of an execution that does not end is killed, or None.
         notes: What the user should know about the choices made.
     """
 
@@ -68,13 +71,14 @@ def plan_start(spec: PipelineSpec, cpus: int | None = None) -> StartPlan:
     cpus = cpus or machine.cpu_count()
     infer = spec.infer
     name = _engine_name(spec)
-    on_cpu = bool(getattr(plugins.load("engines", name), "on_cpu", False))
+    engine = plugins.load("engines", name)
+    on_cpu = bool(getattr(engine, "on_cpu", False))
     if infer.model is not None and not infer.model.is_file():
         raise ConfigError(
             f"{infer.name}: no such model file: {str(infer.model)!r}; set `model:` of that stage"
         )
     notes = [f"engine {name}" + (", chosen by the model's ending" * (infer.backend.name == "auto"))]
-    devices: Sequence[int] = (0,) if infer.devices == "auto" else infer.devices
+    devices: Sequence[int] = infer.devices if infer.devices != "auto" else _all_devices(engine)
     timeout_s = infer.timeout
     if on_cpu:
         ignored = []
@@ -104,12 +108,21 @@ def plan_start(spec: PipelineSpec, cpus: int | None = None) -> StartPlan:
             batch_size=0 if spec.pre.batch_size == "auto" else spec.pre.batch_size,
             precision=infer.precision,
             gears=tuple(infer.gears),
+            timeout_s=timeout_s,
             extra=dict(infer.backend.options),
         )
         for device in devices
         for _ in range(instances)
     )
+    if timeout_s is not None and getattr(engine, "keeps_time", False):
+        timeout_s = _KILL_FACTOR * timeout_s + _KILL_S
     return StartPlan(name, infer.model, options, on_cpu, pre, post, cpus, timeout_s, tuple(notes))
+
+
+def _all_devices(engine: Any) -> Sequence[int]:
+    """Return the devices that an engine sees, or its only one."""
+    visible = getattr(engine, "visible_devices", None)
+    return (visible() or (0,)) if visible is not None else (0,)
 
 
 def _engine_name(spec: PipelineSpec) -> str:

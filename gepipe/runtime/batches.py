@@ -105,7 +105,11 @@ Ticket: TypeAlias = RowsTicket | Execution
 
 @dataclass(slots=True)
 class Place:
-    """A worker's place: whether a process is ready in it, and what that process holds."""
+    """A worker's place: whether a process is ready in it, and what that process holds.
+
+    A lost place has no process and gets none.
+    """
 
     up: bool = False
+    lost: bool = False
     held: deque[Ticket] = field(default_factory=deque)

@@ -105,7 +105,22 @@ class WorkerExited:
     hung: bool = False
 
 
-Event: TypeAlias = Admitted | FeedReady | WaitExpired | WorkerReady | Replied | WorkerExited
+@dataclass(frozen=True, slots=True)
+class WorkerLost:
+    """A worker's place stays empty: what was put there after a death could not be set up.
+
+    Attributes:
+        worker: Who.
+        error: Why.
+    """
+
+    worker: WorkerId
+    error: GepipeError
+
+
+Event: TypeAlias = (
+    Admitted | FeedReady | WaitExpired | WorkerReady | Replied | WorkerExited | WorkerLost
+)
 
 # --- commands -------------------------------------------------------------------------------------
 

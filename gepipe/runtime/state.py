@@ -38,6 +38,7 @@ from gepipe.runtime.events import (
     WaitExpired,
     WorkerExited,
     WorkerId,
+    WorkerLost,
     WorkerReady,
     Write,
 )
@@ -136,6 +137,12 @@ class RunState:
                 self._replied(worker, number, busy_ns, results, out)
             case WorkerExited():
                 self._exited(event, out)
+            case WorkerLost(worker, error):
+                places = self._places[worker.role]
+                places[worker.index].lost = True
+                if all(place.lost for place in places):
+                    self._release(out)
+                    self._abort(error, out)
         self._release(out)
         if not self._aborted:
             self._fill(out)
@@ -409,9 +416,11 @@ class RunState:
     def _vacancy(self, role: Role, avoid: WorkerId | None = None) -> WorkerId | None:
         """Return the worker with the least outstanding work that can take a ticket."""
         best, least = None, TICKETS_HELD
-        for index, place in enumerate(self._places[role]):
+        places = self._places[role]
+        others = sum(not place.lost for place in places) > 1
+        for index, place in enumerate(places):
             if place.up and len(place.held) < least:
-                if avoid is not None and index == avoid.index and len(self._places[role]) > 1:
+                if others and avoid is not None and index == avoid.index:
                     continue
                 best, least = index, len(place.held)
         return None if best is None else WorkerId(role, best)

@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
-from gepipe.errors import ConfigError, GepipeError, ItemError, PluginError
+from gepipe.errors import ConfigError, DeviceError, GepipeError, ItemError, PluginError
 from gepipe.runtime import tuning
 from gepipe.runtime.board import Board, Line
 from gepipe.runtime.channel import WorkerChannel
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from gepipe.runtime.events import Role
 
 #: Longest message of a fault that is kept; some libraries put whole arrays into theirs.
-_TEXT_MAX = 2000
+_TEXT_MAX: Final = 2000
+#: Exit status of a worker whose device must be opened anew.
+_FATAL_STATUS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +158,12 @@ def main(
     _leave()
 
 
-def _leave() -> None:
+def _leave(status: int = 0) -> NoReturn:
     """End the process at once: nothing of it is worth a tidy interpreter shutdown."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
-    os._exit(0)
+    os._exit(status)
 
 
 def _serve(
@@ -213,22 +215,29 @@ def _serve_rows(
 def _serve_batches(
     channel: WorkerChannel, line: Line, inputs: Slots, outputs: Slots, stage: Runner
 ) -> None:
-    pending: deque[tuple[int, int, int, Any]] = deque()  # ticket, seq, start, token
+    # Ticket, seq, start, and the engine's token or the error that there is instead of one: replies
+    # leave in the order of the tickets.
+    pending: deque[tuple[int, int, int, Any]] = deque()
     free_since = 0
     while True:
         if pending and (len(pending) >= stage.in_flight or not channel.pending()):
             ticket, seq, start, token = pending.popleft()
             line.begin(seq)
-            result: Any = b""
-            try:
-                stage.collect(token)
-            except Exception as error:  # noqa: BLE001 - a failed execution is data
-                result = _fault(error)
+            error = token if isinstance(token, Exception) else None
+            if error is None:
+                try:
+                    stage.collect(token)
+                except Exception as failed:  # noqa: BLE001 - a failed execution is data
+                    error = failed
             now = perf_counter_ns()
             busy_ns, free_since = now - max(start, free_since), now
-            line.begin(pending[0][1] if pending else -1)
+            fatal = getattr(error, "fatal", False)
+            line.begin(pending[0][1] if pending and not fatal else -1)
+            result = b"" if error is None else _fault(error)
             if not channel.send((ticket, busy_ns, [result])):
                 return
+            if fatal:  # the device is in no state to go on: another process must open it anew
+                _leave(_FATAL_STATUS)
             continue
         message = channel.receive()
         if message is None:
@@ -244,16 +253,15 @@ def _serve_batches(
                 view[row - first] = 0
         try:
             token = stage.submit(ins, outs, last - first)
-        except Exception as error:  # noqa: BLE001 - a failed execution is data
-            line.begin(pending[0][1] if pending else -1)
-            if not channel.send((ticket, perf_counter_ns() - start, [_fault(error)])):
-                return
-            continue
+        except Exception as failed:  # noqa: BLE001 - a failed execution is data
+            token = failed
         pending.append((ticket, seq, start, token))
 
 
 def _fault(error: BaseException) -> tuple[Any, ...]:
-    if isinstance(error, ItemError):
+    if isinstance(error, TimeoutError):
+        return "timeout", _text(error), None
+    if isinstance(error, ItemError | DeviceError):
         return str(error.kind), _text(error), getattr(error, "role", None)
     return type(error).__name__, _text(error), None
 

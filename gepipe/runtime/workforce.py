@@ -17,7 +17,15 @@ from gepipe import errors
 from gepipe.errors import GepipeError, ItemError, WorkerStartError
 from gepipe.runtime.board import Board
 from gepipe.runtime.channel import Channel, Message
-from gepipe.runtime.events import Event, Fault, Replied, Role, WorkerExited, WorkerId
+from gepipe.runtime.events import (
+    Event,
+    Fault,
+    Replied,
+    Role,
+    WorkerExited,
+    WorkerId,
+    WorkerLost,
+)
 from gepipe.runtime.memory import SharedBuffer, SlotLayout
 from gepipe.runtime.options import Crew, RunOptions
 from gepipe.runtime.process import WorkerProcess, stop
@@ -71,6 +79,8 @@ class Workforce:
         self._processes: dict[WorkerId, WorkerProcess] = {}
         self._start_deaths: dict[WorkerId, int] = dict.fromkeys(self._workers, 0)
         self._hung: set[WorkerId] = set()
+        self._replaced: set[WorkerId] = set()  # places in which a process has died at work
+        self._lost: set[WorkerId] = set()
 
     @property
     def next_look(self) -> float:
@@ -160,7 +170,8 @@ class Workforce:
                     self.waiting.append(process.worker)
                     yield from self._set_up(info)
                 case ("failed", kind, text, trace):
-                    raise self._start_error(process.worker, kind, text, trace)
+                    error = self._start_error(process.worker, kind, text, trace)
+                    yield from self._give_up(process.worker, error)
                 case (ticket, busy_ns, results):
                     self._watch.replied(process.worker)
                     yield Replied(
@@ -187,13 +198,17 @@ class Workforce:
                 self.waiting.remove(worker)
             self._start_deaths[worker] += 1
             log.warning("%s: %s %s during set-up", name, worker, cause)
+            if worker in self._lost:
+                return
             if self._start_deaths[worker] > _START_DEATHS:
-                raise WorkerStartError(
-                    f"{name}: {worker} {cause} during set-up, {self._start_deaths[worker]} times"
-                )
+                times = f"{self._start_deaths[worker]} times"
+                error = WorkerStartError(f"{name}: {worker} {cause} during set-up, {times}")
+                yield from self._give_up(worker, error)
+                return
             self.start(worker)
             return
         self.attached.discard(worker)
+        self._replaced.add(worker)
         self._start_deaths[worker] = 0
         hung = worker in self._hung
         self._hung.discard(worker)
@@ -201,6 +216,15 @@ class Workforce:
             cause = f"exceeded its limit of {self._crews[worker.role].timeout_s:g} s"
         log.warning("%s: %s %s; replaced", name, worker, cause)
         yield WorkerExited(worker, cause, culprit, hung)
+
+    def _give_up(self, worker: WorkerId, error: GepipeError) -> Iterator[Event]:
+        """Leave a place empty whose device does not come back; at the beginning, raise."""
+        if worker.role != "infer" or worker not in self._replaced:
+            raise error
+        self._lost.add(worker)
+        left = sum(each.role == "infer" and each not in self._lost for each in self._workers)
+        log.warning("%s; going on with %d infer workers", error, left)
+        yield WorkerLost(worker, error)
 
     def _start_error(self, worker: WorkerId, kind: str, text: str, trace: str) -> GepipeError:
         name = self._crews[worker.role].name
