@@ -1,0 +1,158 @@
+"""Everything that one batch on the device needs: pinned staging, device memory, datasets."""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final
+
+from gepipe.engines.ge.description import Tensor
+from gepipe.engines.ge.memory import DevicePool, PinnedBuffer
+from gepipe.engines.ge.runtime import Acl
+from gepipe.engines.ge.session import Session
+from gepipe.engines.ge.shapes import Gear
+from gepipe.tensors import DTYPES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Where a model has no bound: memory is taken when the first batch tells how much.
+_LEAST: Final = 64
+
+
+class Port:
+    """Memory of one input or output: on the device, and pinned on the host.
+
+    Attributes:
+        tensor: The input or output.
+        device: Address on the device.
+        host: Address of the staging memory.
+        nbytes: Bytes of each.
+    """
+
+    def __init__(self, acl: Acl, pool: DevicePool, tensor: Tensor, stack: ExitStack) -> None:
+        self.tensor = tensor
+        self._acl, self._pool = acl, pool
+        self._staging: PinnedBuffer | None = None
+        self.nbytes = 0
+        self.device = self.host = 0
+        stack.callback(self.close)
+        self._take(tensor.nbytes or _LEAST)
+        self.buffer = acl.create_data_buffer(self.device, self.nbytes)
+        stack.callback(acl.destroy_data_buffer, self.buffer)
+
+    def grow(self, nbytes: int) -> bool:
+        """Have at least `nbytes`; return whether the memory is another one now."""
+        if nbytes <= self.nbytes:
+            return False
+        self.close()
+        self._take(nbytes)
+        self._acl.update_data_buffer(self.buffer, self.device, self.nbytes)
+        return True
+
+    def view(self, shape: tuple[int, ...]) -> NDArray[Any]:
+        """Return the staging memory as an array."""
+        assert self._staging is not None
+        return self._staging.view(self.tensor.dtype, shape)
+
+    def close(self) -> None:
+        """Free both. Closing twice is harmless."""
+        if self._staging is not None:
+            self._staging.close()
+            self._staging = None
+        device, self.device = self.device, 0
+        if device:
+            self._pool.free(device)
+
+    def _take(self, nbytes: int) -> None:
+        self.device = self._pool.allocate(nbytes)
+        self._staging = PinnedBuffer(self._acl, nbytes)
+        self.host = self._staging.address
+        self.nbytes = nbytes
+
+
+class BatchSet:
+    """Memory and datasets for one batch.
+
+    Attributes:
+        inputs: Inputs, without the one that holds the gear.
+        outputs: Outputs.
+        input_dataset: The model's inputs in ACL.
+        output_dataset: Its outputs.
+    """
+
+    def __init__(self, session: Session) -> None:
+        acl, description = session.acl, session.description
+        self._acl = acl
+        self._session = session
+        self._views: dict[int, tuple[list[NDArray[Any]], list[NDArray[Any]]]] = {}
+        self._described: Gear | None = None
+        with ExitStack() as stack:
+            pool = session.pool
+            self.inputs = [Port(acl, pool, each, stack) for each in description.inputs]
+            self.outputs = [Port(acl, pool, each, stack) for each in description.outputs]
+            handles = {port.tensor.index: port.buffer for port in self.inputs}
+            if description.gear_nbytes:
+                gear = pool.allocate(description.gear_nbytes)
+                stack.callback(pool.free, gear)
+                buffer = acl.create_data_buffer(gear, description.gear_nbytes)
+                stack.callback(acl.destroy_data_buffer, buffer)
+                handles[description.gear_index] = buffer
+            self.input_dataset = self._dataset([handles[at] for at in sorted(handles)], stack)
+            self.output_dataset = self._dataset([port.buffer for port in self.outputs], stack)
+            self._resources = stack.pop_all()
+
+    def views(self, gear: Gear) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
+        """Return the staging memory as arrays of a gear's shapes: inputs, outputs."""
+        found = self._views.get(id(gear))
+        if found is None:
+            pairs = [
+                *zip(self.inputs, gear.inputs, strict=True),
+                *zip(self.outputs, gear.outputs, strict=True),
+            ]
+            for port, shape in pairs:
+                if port.grow(math.prod(shape) * port.tensor.itemsize):
+                    self._views.clear()
+            arrays = [port.view(shape) for port, shape in pairs]
+            found = arrays[: len(self.inputs)], arrays[len(self.inputs) :]
+            self._views[id(gear)] = found
+        return found
+
+    def describe(self, gear: Gear) -> None:
+        """Tell ACL the shapes of the inputs: for a model that takes ranges of shapes."""
+        if self._described is gear:
+            return
+        acl = self._acl
+        for port, shape in zip(self.inputs, gear.inputs, strict=True):
+            tensor = port.tensor
+            desc = acl.create_tensor_desc(DTYPES[tensor.dtype].acl, list(shape), tensor.format)
+            try:
+                acl.set_dataset_tensor_desc(self.input_dataset, desc, tensor.index)  # copies it
+            finally:
+                acl.destroy_tensor_desc(desc)
+        self._described = gear
+
+    def output_shape(self, index: int) -> tuple[int, ...] | None:
+        """Return the shape that an output has after the execution; None where ACL has none."""
+        acl = self._acl
+        desc = acl.get_dataset_tensor_desc(self.output_dataset, index)
+        if not desc:
+            return None
+        rank = acl.get_tensor_desc_num_dims(desc)
+        return tuple(int(acl.get_tensor_desc_dim(desc, axis)) for axis in range(rank))
+
+    def close(self) -> None:
+        """Release everything. Closing twice is harmless."""
+        self._views.clear()
+        self._resources.close()
+
+    def abandon(self) -> None:
+        """Release nothing: the context is lost."""
+        self._resources.pop_all()
+
+    def _dataset(self, buffers: list[int], stack: ExitStack) -> int:
+        dataset = int(self._acl.create_dataset())
+        stack.callback(self._acl.destroy_dataset, dataset)
+        for buffer in buffers:
+            self._acl.add_dataset_buffer(dataset, buffer)
+        return dataset

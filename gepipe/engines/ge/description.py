@@ -1,0 +1,237 @@
+"""What a model takes and gives, as ACL describes it, in gepipe's terms."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from gepipe.engines.ge.runtime import Acl
+from gepipe.errors import DeviceError, ModelLoadError
+from gepipe.tensors import DTYPE_OF_ACL, DTYPES, DYNAMIC
+
+#: The input that holds the gear. ACL fills it; nobody else may.
+GEAR_INPUT: Final = "ascend_mbatch_shape_data"
+_DYNAMIC_AIPP: Final = "ascend_dynamic_aipp_data"
+_STATIC_AIPP: Final = 1
+_NODE_NAME: Final = re.compile(r"^.+:\d+:(?P<tensor>.+)$", re.DOTALL)
+_OTHER_TYPES: Final = {
+    13: "STRING",
+    16: "COMPLEX64",
+    17: "COMPLEX128",
+    27: "BF16",
+    29: "INT4",
+    30: "UINT1",
+    33: "COMPLEX32",
+    34: "HIFLOAT8",
+    35: "FP8_E5M2",
+    36: "FP8_E4M3FN",
+}
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """An input or output.
+
+    Attributes:
+        index: Its place in the dataset.
+        name: Its name in the network, without the node that makes it.
+        dtype: NumPy's name of its type.
+        dims: Extents, -1 where a gear or the request decides.
+        nbytes: At its largest; 0 where it has no bound.
+        format: ACL's number of its format.
+        pixels: Whether static AIPP takes it as uint8 pixels.
+    """
+
+    index: int
+    name: str
+    dtype: str
+    dims: Shape
+    nbytes: int
+    format: int = 2
+    pixels: bool = False
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes an element."""
+        return DTYPES[self.dtype].itemsize
+
+    def __str__(self) -> str:
+        extents = ", ".join("?" if extent == DYNAMIC else str(extent) for extent in self.dims)
+        return f"{self.name!r}: {self.dtype} [{extents}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A model's interface.
+
+    Attributes:
+        inputs: Without the input that holds the gear.
+        outputs: In order.
+        gear_index: Place of the input that holds the gear; -1 where there is none.
+        gear_nbytes: Bytes of it.
+        kind: `static`, `batch`, `hw`, `dims` or `range`.
+        settings: Each gear: (batch,), (height, width), or the dims of all inputs.
+        ranges: Of a model for ranges of shapes: for each input, (lowest, highest) per axis, -1 for
+            no bound; empty where this CANN does not tell.
+    """
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    gear_index: int = -1
+    gear_nbytes: int = 0
+    kind: str = "static"
+    settings: tuple[Shape, ...] = ()
+    ranges: tuple[tuple[tuple[int, int], ...], ...] = ()
+
+    @property
+    def dataset_nbytes(self) -> list[int]:
+        """Bytes of each tensor at its largest, the input that holds the gear included."""
+        sizes = [tensor.nbytes for tensor in (*self.inputs, *self.outputs)]
+        return [*sizes, self.gear_nbytes] if self.gear_nbytes else sizes
+
+
+def describe(acl: Acl, desc: int, path: Path, model_id: int | None = None) -> Description:
+    """Read a model description.
+
+    Args:
+        acl: The functions of ACL.
+        desc: The description's handle, filled.
+        path: The model file, for messages.
+        model_id: The loaded model, if it is; only then static AIPP can be told by name.
+
+    Raises:
+        ModelLoadError: The model has something that gepipe cannot feed.
+    """
+    inputs: list[Tensor] = []
+    gear_index, gear_nbytes = -1, 0
+    for index in range(acl.get_num_inputs(desc)):
+        name = acl.get_input_name(desc, index)
+        nbytes = acl.get_input_size(desc, index)
+        if name == GEAR_INPUT:
+            gear_index, gear_nbytes = index, nbytes
+            continue
+        if name == _DYNAMIC_AIPP:
+            raise ModelLoadError(
+                f"{path}: the model has dynamic AIPP, which gepipe does not set; convert it with "
+                "static AIPP, or without"
+            )
+        inputs.append(_input(acl, desc, index, path, model_id))
+    outputs = [
+        Tensor(
+            index,
+            acl.get_output_name(desc, index),
+            _dtype(acl.get_output_type(desc, index), f"{path}: output {index}"),
+            _extents(acl.get_output_dims(desc, index)),
+            acl.get_output_size(desc, index),
+        )
+        for index in range(acl.get_num_outputs(desc))
+    ]
+    kind, settings = ("static", ()) if gear_index < 0 else _gears(acl, desc)
+    ranges: tuple[tuple[tuple[int, int], ...], ...] = ()
+    if gear_index < 0 and any(DYNAMIC in tensor.dims for tensor in inputs):
+        kind = "range"
+        ranges = _ranges(acl, desc, inputs)
+    return Description(
+        tuple(_renamed(acl, desc, inputs)),
+        tuple(_renamed(acl, desc, outputs)),
+        gear_index,
+        gear_nbytes,
+        kind,
+        settings,
+        ranges,
+    )
+
+
+def _input(acl: Acl, desc: int, index: int, path: Path, model_id: int | None) -> Tensor:
+    dtype = _dtype(acl.get_input_type(desc, index), f"{path}: input {index}")
+    dims = _extents(acl.get_input_dims(desc, index))
+    nbytes = acl.get_input_size(desc, index)
+    whole = DYNAMIC not in dims
+    if whole and math.prod(dims) * DTYPES[dtype].itemsize != nbytes:
+        # Only with static AIPP: YUV takes 1.5 bytes a pixel, and only these dims say so.
+        dims = _extents(acl.get_input_dims_v2(desc, index))
+    pixels = False
+    if model_id is not None and acl.has("mdl.get_aipp_type"):
+        try:
+            pixels = acl.get_aipp_type(model_id, index)[0] == _STATIC_AIPP
+        except DeviceError:  # some releases answer a model without AIPP with an error
+            acl.message()
+    return Tensor(
+        index,
+        acl.get_input_name(desc, index),
+        dtype,
+        dims,
+        nbytes,
+        acl.get_input_format(desc, index),
+        pixels,
+    )
+
+
+def _extents(dims: dict[str, Any]) -> Shape:
+    return tuple(int(extent) for extent in dims["dims"])
+
+
+def _dtype(code: int, what: str) -> str:
+    if (known := DTYPE_OF_ACL.get(code)) is not None:
+        return known.name
+    name = _OTHER_TYPES.get(code, f"of unknown type {code}")
+    raise ModelLoadError(
+        f"{what} is {name}, which NumPy does not have; convert the model with `--output_type=FP32` "
+        "or another type for its inputs"
+    )
+
+
+def _gears(acl: Acl, desc: int) -> tuple[str, tuple[Shape, ...]]:
+    """Return what a gear sets, and all gears."""
+    sizes = acl.get_dynamic_batch(desc)["batch"]
+    if sizes:
+        return "batch", tuple((int(size),) for size in sorted(sizes))
+    pairs = acl.get_dynamic_hw(desc, -1)["hw"]
+    if pairs:
+        return "hw", tuple((int(height), int(width)) for height, width in pairs)
+    count = acl.get_input_dynamic_gear_count(desc, -1)
+    gears = acl.get_input_dynamic_dims(desc, -1, count)
+    return "dims", tuple(_extents(gear) for gear in gears)
+
+
+def _ranges(acl: Acl, desc: int, inputs: list[Tensor]) -> tuple[tuple[tuple[int, int], ...], ...]:
+    if not acl.has("mdl.get_input_dims_range"):
+        return ()
+    found = []
+    for tensor in inputs:
+        pairs = acl.get_input_dims_range(desc, tensor.index)["range"]
+        listed = tuple((int(low), int(high)) for low, high in pairs)
+        found.append(listed or tuple((extent, extent) for extent in tensor.dims))
+    return tuple(found)
+
+
+def _renamed(acl: Acl, desc: int, tensors: list[Tensor]) -> list[Tensor]:
+    """Give tensors the names of the network: atc puts node and number in front of outputs."""
+    names = []
+    for tensor in tensors:
+        name = tensor.name
+        if name.startswith("acl_modelId_") and acl.has("mdl.get_tensor_real_name"):
+            name = acl.get_tensor_real_name(desc, name) or name
+        names.append(name)
+    short = [
+        match["tensor"] if (match := _NODE_NAME.match(name)) is not None else name for name in names
+    ]
+    counts = Counter(short)
+    return [
+        Tensor(
+            tensor.index,
+            brief if counts[brief] == 1 else name,
+            tensor.dtype,
+            tensor.dims,
+            tensor.nbytes,
+            tensor.format,
+            tensor.pixels,
+        )
+        for tensor, name, brief in zip(tensors, names, short, strict=True)
+    ]

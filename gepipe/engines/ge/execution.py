@@ -1,0 +1,312 @@
+"""Batches on their way through a device: two at a time, on two streams.
+
+    host         copy stream                          compute stream
+    slot ──▶ pinned ──(in k+1)──▶ device   event ──▶  execution of k+1, once k is known to be good
+    slot ◀── pinned ◀─(out k)───  device   ◀────────  execution of k
+
+While k is executed, the copies of k+1 to the device and of k-1 from it are made. The failure of an
+execution shows only at the synchronisation of its stream, not at an event, so k+1 is handed to the
+compute stream when k has been synchronised: a failure is never blamed on a neighbour, a limit holds
+for one execution, and nobody gets the outputs of an execution that failed. What lies between two
+executions is the time to notice the end of the first, well below a thousandth of a large batch.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from gepipe.engines.ge.buffers import BatchSet
+from gepipe.engines.ge.runtime import DEVICE_TO_HOST, HOST_TO_DEVICE
+from gepipe.engines.ge.session import SETS, Session
+from gepipe.engines.ge.shapes import Gear, Group, Rows, Shapes
+from gepipe.engines.gears import portions
+from gepipe.errors import BackendError, DeviceError, DeviceTimeoutError, TensorMismatchError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Bytes for an output of unknown size in the execution that finds out.
+_PROBE_NBYTES: Final = 64 << 20
+
+
+@dataclass(eq=False, slots=True)
+class Batch:
+    """What `submit` returns.
+
+    Attributes:
+        outputs: Where the results go, in the model's order.
+        left: Executions that are not finished.
+        error: Why the batch failed, once it has.
+    """
+
+    outputs: Sequence[NDArray[Any]]
+    left: int = 0
+    error: Exception | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Run:
+    """One execution.
+
+    Attributes:
+        batch: Which batch it is a part of.
+        place: Its memory.
+        gear: Its shape.
+        first: Row of the batch that it begins with.
+        count: Rows that hold items.
+        loaded: Event that happens when its inputs are on the device.
+        started_s: When it was handed to the compute stream.
+        error: Why it failed, where that is known before it is finished.
+    """
+
+    batch: Batch
+    place: BatchSet
+    gear: Gear
+    first: int
+    count: int
+    loaded: int = 0
+    started_s: float = 0.0
+    error: Exception | None = None
+
+
+class Execution:
+    """Executes batches of one session in order."""
+
+    def __init__(self, session: Session, timeout_s: float | None = None) -> None:
+        self._session = session
+        self._acl = session.acl
+        self._timeout_s = timeout_s
+        self._sets: list[BatchSet] = []
+        self._runs: deque[Run] = deque()
+        self._next = 0
+        self._groups: dict[tuple[Rows, Rows], Group] = {}
+        #: Why nothing can be executed any more.
+        self.lost: BackendError | None = None
+        try:
+            for _ in range(SETS):
+                self._sets.append(BatchSet(session))
+        except BaseException:
+            self.close()
+            raise
+
+    def open_shapes(self, pinned: dict[str, tuple[int, ...]]) -> Shapes:
+        """Read the model's gears; must be called before the first batch."""
+        self._shapes = self._session.shapes(self._sets[0].input_dataset, pinned)
+        if self._shapes.is_range:
+            self._probe()
+        return self._shapes
+
+    def submit(
+        self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]], count: int
+    ) -> Batch:
+        """Start a batch; see `gepipe.engines.engine.Engine.submit`."""
+        if self.lost is not None:
+            raise self.lost
+        rows = tuple([array.shape[1:] for array in inputs])
+        results = tuple([array.shape[1:] for array in outputs])
+        group = self._groups.get((rows, results))
+        if group is None:
+            group = self._groups[rows, results] = self._shapes.group(rows, results)
+        batch = Batch(outputs)
+        for first, rows_now, size in portions(count, group.sizes):
+            place = self._sets[self._next]
+            if len(self._runs) == SETS:
+                self._finish()
+            if batch.error is not None or self.lost is not None:
+                batch.error = batch.error or self.lost
+                break
+            gear = group.gears.get(size)
+            if gear is None:
+                gear = self._shapes.of_range(group, size, rows, results)
+            try:
+                self._load(Run(batch, place, gear, first, rows_now), inputs)
+            except DeviceError as error:
+                batch.error = self._noted(error)
+                break
+        return batch
+
+    def collect(self, batch: Batch) -> None:
+        """Wait for a batch.
+
+        Raises:
+            BackendError: One of its executions failed.
+        """
+        while batch.left:
+            self._finish()
+        if batch.error is not None:
+            raise batch.error
+
+    def close(self) -> None:
+        """Wait for what is under way, and release all memory. Closing twice is harmless."""
+        if self.lost is None:
+            for stream in (self._session.copy, self._session.compute):
+                try:
+                    self._acl.synchronize_stream(stream)
+                except DeviceError as error:
+                    self._noted(error)  # nobody waits for these results
+        sets, self._sets = self._sets, []
+        while self._runs:
+            run = self._runs.popleft()
+            if run.loaded and self.lost is None:
+                self._acl.destroy_event(run.loaded)
+        for place in sets:
+            if self.lost is None:
+                place.close()
+            else:
+                place.abandon()
+
+    def _load(self, run: Run, inputs: Sequence[NDArray[Any]]) -> None:
+        """Copy a run's inputs: to pinned memory now, to the device in the copy stream."""
+        acl, copy = self._acl, self._session.copy
+        views = run.place.views(run.gear)[0]
+        last = run.first + run.count
+        for port, view, array in zip(run.place.inputs, views, inputs, strict=True):
+            if run.count == len(view):
+                view[...] = array[run.first : last]
+            else:
+                view[: run.count] = array[run.first : last]
+                view[run.count :] = 0
+            acl.memcpy_async(port.device, port.nbytes, port.host, view.nbytes, HOST_TO_DEVICE, copy)
+        run.loaded = acl.create_event()
+        run.batch.left += 1
+        self._runs.append(run)
+        self._next = (self._next + 1) % SETS
+        acl.record_event(run.loaded, copy)
+        if len(self._runs) == 1:
+            self._launch(run)
+
+    def _launch(self, run: Run) -> None:
+        """Hand an execution to the compute stream, behind the copies of its inputs."""
+        session, acl, place = self._session, self._acl, run.place
+        try:
+            acl.stream_wait_event(session.compute, run.loaded)
+            if run.gear.setting:
+                session.set_gear(place.input_dataset, run.gear.setting)
+            elif self._shapes.is_range:
+                place.describe(run.gear)
+            acl.execute_async(
+                session.model_id, place.input_dataset, place.output_dataset, session.compute
+            )
+        except DeviceError as error:
+            run.error = self._noted(error)
+        run.started_s = time.monotonic()
+
+    def _finish(self) -> None:
+        """Wait for the oldest execution, start the next, and bring the results of this one."""
+        run = self._runs[0]
+        error: Exception | None = self.lost
+        if error is None:
+            try:
+                self._wait(self._session.compute, run.started_s, run)
+            except DeviceError as failure:
+                error = self._noted(failure)
+        self._runs.popleft()
+        if self._runs and self.lost is None and self._runs[0].batch.error is None:
+            self._launch(self._runs[0])
+        error = run.error or error
+        if error is None:
+            try:
+                self._bring(run)
+            except (DeviceError, TensorMismatchError) as failure:
+                error = self._noted(failure)
+                for other in self._runs:  # the copy of its inputs may be what failed
+                    other.error = other.error or error
+        if self.lost is None:
+            self._acl.destroy_event(run.loaded)
+        run.batch.left -= 1
+        if run.batch.error is None:
+            run.batch.error = error
+
+    def _bring(self, run: Run) -> None:
+        """Copy a run's outputs: from the device to pinned memory, and to where they go."""
+        acl, copy = self._acl, self._session.copy
+        if run.batch.error is not None:
+            return
+        if self._shapes.is_range:
+            self._check_outputs(run)
+        views = run.place.views(run.gear)[1]
+        for port, view in zip(run.place.outputs, views, strict=True):
+            nbytes = view.nbytes // run.gear.batch * run.count
+            acl.memcpy_async(port.host, port.nbytes, port.device, nbytes, DEVICE_TO_HOST, copy)
+        self._wait(copy, time.monotonic(), run)
+        last = run.first + run.count
+        for view, array in zip(views, run.batch.outputs, strict=True):
+            array[run.first : last] = view[: run.count]
+
+    def _wait(self, stream: int, started_s: float, run: Run) -> None:
+        """Wait for a stream, but not beyond the limit of an execution."""
+        limit_s = self._timeout_s
+        if limit_s is None:
+            self._acl.synchronize_stream(stream)
+            return
+        left_ms = max(1, math.ceil((started_s + limit_s - time.monotonic()) * 1000))
+        try:
+            self._acl.synchronize_stream_with_timeout(stream, left_ms)
+        except DeviceTimeoutError as error:
+            raise DeviceTimeoutError(
+                f"a batch of {run.gear.batch} took longer than {limit_s:g} s on device "
+                f"{self._session.device}; raise `timeout:` if it needs more: {error}",
+                code=error.code,
+                call=error.call,
+            ) from error
+
+    def _check_outputs(self, run: Run) -> None:
+        for at, (port, shape) in enumerate(zip(run.place.outputs, run.gear.outputs, strict=True)):
+            real = run.place.output_shape(at)
+            if real is not None and real != shape:
+                raise TensorMismatchError(
+                    f"output {port.tensor.name!r} has the shape {list(real)} for inputs of "
+                    f"{[list(each) for each in run.gear.inputs]}; expected {list(shape)}"
+                )
+
+    def _noted(self, error: BackendError) -> BackendError:
+        if error.fatal and self.lost is None:
+            self.lost = error
+        return error
+
+    def _probe(self) -> None:
+        """Learn the shapes of outputs that a model does not declare, by executing zeros."""
+        shapes = self._shapes
+        known = all(spec.row.is_static for spec in shapes.outputs)
+        if known or not all(spec.row.is_static for spec in shapes.inputs):
+            return
+        batch = shapes.sizes[0] if shapes.sizes else 1
+        place, acl = self._sets[0], self._acl
+        inputs = tuple((batch, *spec.shape[1:]) for spec in shapes.inputs)
+        gear = Gear(batch, inputs, (), ())
+        needed = sum(port.nbytes or _PROBE_NBYTES for port in place.outputs)
+        for port, nbytes in zip(
+            place.inputs, gear.input_nbytes(self._session.description.inputs), strict=True
+        ):
+            needed += nbytes
+            self._grow(port, nbytes)
+            acl.memset(port.device, port.nbytes, 0, nbytes)
+        for port in place.outputs:
+            if not port.tensor.nbytes:
+                self._grow(port, _PROBE_NBYTES)
+        place.describe(gear)
+        acl.execute_async(
+            self._session.model_id,
+            place.input_dataset,
+            place.output_dataset,
+            self._session.compute,
+        )
+        acl.synchronize_stream(self._session.compute)
+        found = [place.output_shape(at) for at in range(len(place.outputs))]
+        for port, shape in zip(place.outputs, found, strict=True):
+            if shape is None or not shape or shape[0] != batch:
+                raise TensorMismatchError(
+                    f"{self._session.file.path}: output {port.tensor.name!r} has the shape {shape} "
+                    f"for a batch of {batch}; expected the batch as its first axis"
+                )
+        shapes.set_outputs(tuple(shape[1:] for shape in found if shape))
+
+    def _grow(self, port: Any, nbytes: int) -> None:
+        if nbytes > port.nbytes:
+            self._session.pool.grow(2 * nbytes)
+            port.grow(nbytes)

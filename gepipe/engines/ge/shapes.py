@@ -1,0 +1,293 @@
+"""The shapes that a model was compiled for, and which of them fits a batch.
+
+Only the batch axis is padded and split: rows do not change each other's results, while an image or
+a sequence with zeros behind it gives other results. So every other extent must be one of a gear's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from gepipe.engines.ge.description import Description, Shape, Tensor
+from gepipe.errors import ConfigError, TensorMismatchError
+from gepipe.tensors import DYNAMIC, TensorSpec
+
+#: Largest range of batch sizes that is listed one by one.
+_LISTED: Final = 1024
+_SHOWN: Final = 20
+
+Rows = tuple[Shape, ...]
+
+
+@dataclass(frozen=True)
+class Gear:
+    """One shape of all inputs.
+
+    Attributes:
+        batch: Rows.
+        inputs: Shape of each input, batch included.
+        setting: What ACL is told; empty for a static model.
+        outputs: Shape of each output, batch included.
+    """
+
+    batch: int
+    inputs: Rows
+    setting: Shape
+    outputs: Rows
+
+    def input_nbytes(self, tensors: Sequence[Tensor]) -> list[int]:
+        """Return the bytes of each input."""
+        pairs = zip(tensors, self.inputs, strict=True)
+        return [tensor.itemsize * math.prod(shape) for tensor, shape in pairs]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Gears that differ in the batch only.
+
+    Attributes:
+        sizes: Their batch sizes, ascending; empty means any.
+        gears: By batch size; filled as needed for a model that takes ranges of shapes.
+    """
+
+    sizes: tuple[int, ...]
+    gears: dict[int, Gear]
+
+
+class Shapes:
+    """All gears of a model by the shapes of the inputs' rows.
+
+    Attributes:
+        inputs: The model's inputs; -1 where gears differ.
+        outputs: The model's outputs; likewise.
+        sizes: Batch sizes, ascending; empty means any.
+    """
+
+    def __init__(
+        self,
+        description: Description,
+        gears: Sequence[Gear],
+        path: Path,
+        pinned: Mapping[str, Shape] | None = None,
+    ) -> None:
+        self._description = description
+        self._path = path
+        self._pinned = dict(pinned or {})
+        self._groups: dict[Rows, Group] = {}
+        self._check_pinned()
+        for gear in gears:
+            self._check_batch(gear)
+            rows = tuple(shape[1:] for shape in gear.inputs)
+            if self._fits_pinned(rows):
+                group = self._groups.setdefault(rows, Group((), {}))
+                group.gears[gear.batch] = gear
+        for rows, group in self._groups.items():
+            self._groups[rows] = Group(tuple(sorted(group.gears)), group.gears)
+        if gears and not self._groups:
+            raise ConfigError(f"{path}: no gear has the shapes {self._pinned}; {self.listed()}")
+        self.is_range = description.kind == "range"
+        self.sizes = self._range_sizes() if self.is_range else self._gear_sizes()
+        self.inputs = tuple(self._specs(description.inputs, [g.inputs for g in self._all()]))
+        self.outputs = tuple(self._specs(description.outputs, [g.outputs for g in self._all()]))
+
+    def group(self, rows: Rows, outputs: Rows) -> Group:
+        """Return the gears for inputs whose rows have these shapes.
+
+        Args:
+            rows: Shape of each input's row.
+            outputs: Shape of each output's row, as the caller expects it.
+
+        Raises:
+            TensorMismatchError: There is none; the message lists those that there are.
+        """
+        group = self._groups.get(rows)
+        if group is None:
+            if not self.is_range:
+                raise TensorMismatchError(
+                    f"{self._path}: rows of shape {_text(rows)} are not among the model's gears; "
+                    f"{self.listed()}"
+                )
+            self._check_range(rows)
+            group = self._groups[rows] = Group(self.sizes, {})
+        for gear in group.gears.values():
+            theirs = tuple(shape[1:] for shape in gear.outputs)
+            if theirs != outputs:
+                raise TensorMismatchError(
+                    f"{self._path}: for rows of shape {_text(rows)} the outputs' rows are "
+                    f"{_text(theirs)}; the caller expects {_text(outputs)}"
+                )
+            break
+        return group
+
+    def of_range(self, group: Group, batch: int, rows: Rows, outputs: Rows) -> Gear:
+        """Return the gear of a model that takes ranges of shapes."""
+        gear = group.gears.get(batch)
+        if gear is None:
+            gear = group.gears[batch] = Gear(
+                batch,
+                tuple((batch, *row) for row in rows),
+                (),
+                tuple((batch, *row) for row in outputs),
+            )
+        return gear
+
+    def listed(self) -> str:
+        """Return the gears as text."""
+        description = self._description
+        if description.kind == "static":
+            shapes = ", ".join(str(tensor) for tensor in description.inputs)
+            return f"the model takes {shapes}"
+        if description.kind == "range":
+            return f"the model takes {description.ranges or 'ranges of shapes'}"
+        what = {"batch": "batch sizes", "hw": "[height, width]", "dims": "dims of all inputs"}
+        values = [
+            str(value[0]) if len(value) == 1 else str(list(value)) for value in description.settings
+        ]
+        more = f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
+        return f"the model's {what[description.kind]}: {', '.join(values[:_SHOWN])}{more}"
+
+    def set_outputs(self, outputs: Rows) -> None:
+        """Settle the outputs' rows of a model that takes ranges of shapes."""
+        self.outputs = tuple(
+            TensorSpec(spec.name, spec.dtype, (spec.shape[0], *row))
+            for spec, row in zip(self.outputs, outputs, strict=True)
+        )
+
+    def _all(self) -> list[Gear]:
+        return [gear for group in self._groups.values() for gear in group.gears.values()]
+
+    def _gear_sizes(self) -> tuple[int, ...]:
+        return tuple(sorted({size for group in self._groups.values() for size in group.sizes}))
+
+    def _range_sizes(self) -> tuple[int, ...]:
+        description = self._description
+        if not description.ranges:
+            fixed = {tensor.dims[0] for tensor in description.inputs if tensor.dims}
+            return tuple(sorted(fixed)) if DYNAMIC not in fixed else ()
+        low = max(pairs[0][0] for pairs in description.ranges if pairs)
+        bounds = [pairs[0][1] for pairs in description.ranges if pairs and pairs[0][1] != DYNAMIC]
+        if not bounds:
+            return ()
+        high = min(bounds)
+        low = max(1, low)
+        if high < low:
+            raise TensorMismatchError(
+                f"{self._path}: the inputs share no batch size: {self.listed()}"
+            )
+        return tuple(range(max(low, high - _LISTED + 1), high + 1))
+
+    def _specs(self, tensors: Sequence[Tensor], shapes: Sequence[Rows]) -> list[TensorSpec]:
+        batch = self.sizes[0] if len(self.sizes) == 1 else DYNAMIC
+        specs = []
+        for at, tensor in enumerate(tensors):
+            if shapes:
+                rows = {gear[at][1:] for gear in shapes}
+                row = tuple(
+                    extents.pop() if len(extents := set(column)) == 1 else DYNAMIC
+                    for column in zip(*rows, strict=True)
+                )
+            else:
+                row = self._pinned.get(tensor.name, tensor.dims[1:])
+            specs.append(TensorSpec(tensor.name, tensor.dtype, (batch, *row)))
+        return specs
+
+    def _check_batch(self, gear: Gear) -> None:
+        description = self._description
+        pairs = [
+            *zip(description.inputs, gear.inputs, strict=True),
+            *zip(description.outputs, gear.outputs, strict=True),
+        ]
+        for tensor, shape in pairs:
+            if not shape or shape[0] != gear.batch:
+                raise TensorMismatchError(
+                    f"{self._path}: {tensor.name!r} has shape {list(shape)} for a batch of "
+                    f"{gear.batch}; expected the batch as the first axis of each input and output"
+                )
+
+    def _check_pinned(self) -> None:
+        known = {tensor.name: tensor for tensor in self._description.inputs}
+        for name, row in self._pinned.items():
+            if name not in known:
+                raise ConfigError(
+                    f"ge: shapes: the model has no input {name!r}; it has {', '.join(known)}"
+                )
+            dims = known[name].dims[1:]
+            if len(row) != len(dims) or any(
+                theirs not in (DYNAMIC, ours) for ours, theirs in zip(row, dims, strict=True)
+            ):
+                raise ConfigError(
+                    f"ge: shapes: {name!r} is {list(row)}; the model takes rows of {list(dims)}"
+                )
+
+    def _fits_pinned(self, rows: Rows) -> bool:
+        return all(
+            self._pinned.get(tensor.name, row) == row
+            for tensor, row in zip(self._description.inputs, rows, strict=True)
+        )
+
+    def _check_range(self, rows: Rows) -> None:
+        description = self._description
+        for at, (tensor, row) in enumerate(zip(description.inputs, rows, strict=True)):
+            pairs = (
+                description.ranges[at]
+                if description.ranges
+                else tuple((n, n) if n != DYNAMIC else (0, DYNAMIC) for n in tensor.dims)
+            )
+            if len(row) + 1 != len(pairs) or any(
+                extent < low or (high != DYNAMIC and extent > high)
+                for extent, (low, high) in zip(row, pairs[1:], strict=True)
+            ):
+                raise TensorMismatchError(
+                    f"{self._path}: input {tensor.name!r} takes rows within "
+                    f"{[list(pair) for pair in pairs[1:]]}, got {list(row)}"
+                )
+
+
+def input_shapes(description: Description) -> list[tuple[Shape, Rows]]:
+    """Return each gear: what ACL is told, and the shape of each input."""
+    dims = [tensor.dims for tensor in description.inputs]
+    if description.kind == "static":
+        return [((), tuple(dims))]
+    if description.kind == "dims":
+        found = []
+        for setting in description.settings:
+            rest = list(setting)
+            shapes = []
+            for shape in dims:
+                shapes.append(tuple(rest[: len(shape)]))
+                del rest[: len(shape)]
+            found.append((setting, tuple(shapes)))
+        return found
+    return [
+        (setting, tuple(_filled(shape, setting, description.kind) for shape in dims))
+        for setting in description.settings
+    ]
+
+
+def _filled(shape: Shape, setting: Shape, kind: str) -> Shape:
+    values = iter(setting * len(shape) if kind == "batch" else setting)
+    return tuple(next(values) if extent == DYNAMIC else extent for extent in shape)
+
+
+def parse_pinned(option: Any) -> dict[str, Shape]:
+    """Read the engine's option `shapes`: input name to the shape of a row.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    if option is None:
+        return {}
+    if not isinstance(option, Mapping) or not all(
+        isinstance(row, Sequence) and all(type(n) is int and n > 0 for n in row)
+        for row in option.values()
+    ):
+        raise ConfigError(f"ge: shapes: expected {{input: [extents of a row]}}, got {option!r}")
+    return {str(name): tuple(row) for name, row in option.items()}
+
+
+def _text(shapes: Rows) -> str:
+    return ", ".join(str(list(shape)) for shape in shapes)
