@@ -134,8 +134,13 @@ class Pipeline:
     def close(self) -> None:
         """Stop the workers, and the run that is going on. Closing twice is harmless."""
         self._closed = True
-        if self._run is not None:
-            self._run.close()
+        try:
+            if self._run is not None:
+                self._run.close()
+        except ValueError:  # another thread is waiting for its next result: it gets the end
+            if self._supervisor is not None:
+                self._supervisor.request_stop()
+            return
         self._stop()
 
     def __enter__(self) -> Self:

@@ -126,16 +126,20 @@ def _without_main() -> Iterator[None]:
 def _start(process: Any) -> None:
     """Start a process, with a new fork server if the old one is gone.
 
-    A server that was killed refuses connections before it can be seen to have ended.
+    A server that was killed refuses connections before it can be seen to have ended. One whose
+    socket was removed, as a cleaner of /tmp may do, can no longer be reached at all.
     """
     for last in (False,) * (_START_TRIES - 1) + (True,):
         try:
             with _starting, _without_main():
                 start_server()
                 process.start()
-        except (ConnectionError, EOFError) as error:
+        except (ConnectionError, EOFError, FileNotFoundError) as error:
             if last:
                 raise WorkerStartError(f"{process.name}: the fork server died: {error}") from error
+            if isinstance(error, FileNotFoundError):
+                stop_server()
+                continue
             server = forkserver._forkserver._forkserver_pid  # noqa: SLF001 - as in stop_server
             if server is not None:
                 with suppress(ChildProcessError):

@@ -1,4 +1,7 @@
-"""Imported by the fork server alone: removes its socket when the supervisor was killed.
+"""Imported by the fork server alone: lets it outlive signals that are meant for the supervisor.
+
+A hang-up or a request to end may go to the whole process group. The supervisor answers it; its
+workers, and the server that starts them, end when it does.
 
 The socket lies in a folder of its own below /tmp. A supervisor that ends by itself removes both;
 one that is killed cannot, and the server is what outlives it.
@@ -8,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +19,8 @@ from pathlib import Path
 from multiprocess import forkserver
 
 _parent = os.getppid()
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 @atexit.register

@@ -374,7 +374,7 @@ class RunState:
         self._fruitless[role] += 1
         limit = DEATHS_IN_A_ROW[role]
         if isinstance(error, BackendError):
-            limit = 4 * self.shape.batch + 16  # halving two batches down to single items
+            limit = max(200, 4 * self.shape.batch + 16)  # two batches halved to single items
         if self._fruitless[role] >= limit:
             self._release(out)
             self._abort(error, out)

@@ -92,6 +92,7 @@ class Supervisor:
         self._feed_watched = False
         self._wait: tuple[float, int] | None = None
         self._abort: GepipeError | None = None
+        self._feed_error: BaseException | None = None
         self._stopping = self._closed = False
         self._began = self._elapsed_s = 0.0
 
@@ -117,7 +118,8 @@ class Supervisor:
         """
         if self._closed:
             raise ClosedError("this supervisor is closed")
-        self._start_run, self._emit, self._state = start, emit, None
+        self._start_run, self._emit = start, emit
+        self._state = self._feed_error = None
         try:
             if self._plan is None:
                 self._workforce.start_all()
@@ -132,24 +134,6 @@ class Supervisor:
             self.close()
             raise
         return self.statistics()
-
-    def open_model(self) -> ModelInfo:
-        """Start the workers, wait until the model is open, and return what it says of itself.
-
-        Raises:
-            WorkerStartError: A worker did not start.
-            BackendError: The model does not open.
-        """
-        try:
-            self._workforce.start_all()
-            while self.info is None and not self._stopping:
-                self._step()
-            self._raise_for_stop()
-        except BaseException:
-            self.close()
-            raise
-        assert self.info is not None
-        return self.info
 
     def request_stop(self) -> None:
         """Ask the run to stop soon. Safe in a signal handler and in any thread."""
@@ -218,6 +202,8 @@ class Supervisor:
             raise self._abort
         if self._stopping:
             raise Interrupted("stopped on request; what was written is an exact prefix")
+        if self._feed_error is not None:
+            raise self._feed_error
 
     def _step(self) -> None:
         due = min(self._workforce.next_look, self._wait[0] if self._wait else math.inf)
@@ -265,7 +251,11 @@ class Supervisor:
 
     def _pull(self, count: int) -> Admitted:
         assert self._feed is not None
-        entries, ended = self._feed.take(count)
+        try:
+            entries, ended = self._feed.take(count)
+        except Exception as error:  # noqa: BLE001 - raised once what is on its way has arrived
+            self._feed_error = error
+            return Admitted((), ended=True)
         if not ended and len(entries) < count and not self._feed_watched:
             self._selector.register(self._feed.fileno(), EVENT_READ, self._fed)
             self._feed_watched = True

@@ -38,8 +38,9 @@ def die_with_parent() -> None:
 
 
 def quiet_signals() -> None:
-    """Leave Ctrl-C, which a terminal sends to the whole process group, to the supervisor."""
+    """Leave what a terminal sends to the whole process group to the supervisor."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 

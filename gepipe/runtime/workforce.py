@@ -223,7 +223,7 @@ class Workforce:
             raise error
         self._lost.add(worker)
         left = sum(each.role == "infer" and each not in self._lost for each in self._workers)
-        log.warning("%s; going on with %d infer workers", error, left)
+        log.warning("%s; going on with %d infer worker%s", error, left, "s" * (left != 1))
         yield WorkerLost(worker, error)
 
     def _start_error(self, worker: WorkerId, kind: str, text: str, trace: str) -> GepipeError:

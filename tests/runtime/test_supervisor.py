@@ -152,8 +152,11 @@ def test_error_of_the_source_reaches_the_caller() -> None:
         yield from entries(range(5))
         raise KeyError("the camera is gone")
 
+    outcomes = []
     with supervisor() as subject, pytest.raises(KeyError, match="camera"):
-        streamed(subject, source(), lambda _: None)
+        streamed(subject, source(), outcomes.extend)
+
+    assert outcomes == undisturbed(range(5))  # what it gave before arrives first
 
 
 def test_stop_request_from_a_thread_ends_a_run_that_waits() -> None:

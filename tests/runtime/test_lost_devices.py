@@ -1,0 +1,82 @@
+"""Devices that fail while a run goes on: opened anew, done without, or the end of the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from gepipe.errors import BackendError, DeviceError, DeviceTimeoutError
+from tests.support import Infer, entries, outcomes_of, supervisor, undisturbed
+
+
+@dataclass
+class Failing(Infer):
+    """A device that fails once, at the batch that begins with item `at`, and may not come back.
+
+    A file says that it has failed: another process may find it gone.
+    """
+
+    mark: str = ""
+    at: int = 4
+    comes_back: bool = True
+    error: type[DeviceError] = DeviceError
+
+    def setup(self):
+        if Path(self.mark).exists() and not self.comes_back:
+            raise DeviceError("acl.rt.set_device(0) returned 507033")
+        return super().setup()
+
+    def collect(self, pending) -> None:
+        x, _ = pending
+        if int(x[0][0]) == self.at and not Path(self.mark).exists():
+            Path(self.mark).touch()
+            raise self.error("the context is lost", fatal=True)
+        super().collect(pending)
+
+
+@pytest.fixture
+def failing(tmp_path):
+    """Return a function that makes the body of such a device."""
+    return lambda **how: Failing(in_flight=2, mark=str(tmp_path / "failed"), **how)
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_device_that_comes_back_costs_no_result(failing, devices) -> None:
+    with supervisor(infer=failing(), workers=(1, devices, 1)) as subject:
+        outcomes, statistics = outcomes_of(subject, entries(range(40)))
+
+    assert outcomes == undisturbed(range(40))
+    assert statistics.stages["infer"].restarts == 1
+
+
+def test_device_that_stays_away_is_done_without(failing, caplog) -> None:
+    body = failing(
+        comes_back=False, delay_s=(0.005, 0.005), at=400
+    )  # the other one is there by then
+    with supervisor(infer=body, workers=(1, 2, 1)) as subject:
+        outcomes, _ = outcomes_of(subject, entries(range(800)))
+
+    assert outcomes == undisturbed(range(800))
+    assert "507033; going on with 1 infer worker" in caplog.text
+
+
+def test_run_without_any_device_left_ends_with_an_exact_prefix(failing) -> None:
+    outcomes = []
+    with (
+        supervisor(infer=failing(comes_back=False)) as subject,
+        pytest.raises(BackendError, match="507033"),
+    ):
+        from tests.support import listed
+
+        subject.run(listed(entries(range(40))), outcomes.extend)
+
+    assert outcomes == undisturbed(range(len(outcomes)))
+
+
+def test_execution_that_exceeds_its_limit_is_tried_elsewhere(failing) -> None:
+    with supervisor(infer=failing(error=DeviceTimeoutError), workers=(1, 2, 1)) as subject:
+        outcomes, _ = outcomes_of(subject, entries(range(40)))
+
+    assert outcomes == undisturbed(range(40))
