@@ -1,18 +1,26 @@
-"""`python -m gepipe.emulator [--profile P] [--mode M] PROGRAM.py [ARGS]`: run a pyACL program."""
+"""`python -m gepipe.emulator [--profile P] [--mode M] PROGRAM.py [ARGS]`: run a pyACL program.
+
+The program runs as `python PROGRAM.py ARGS` would run it: its folder first on the path, its own
+`__main__` module that lives until the interpreter ends, its arguments and its exit code. Processes
+that it starts find the emulator as well.
+"""
 
 from __future__ import annotations
 
-import runpy
+import builtins
+import os
 import sys
 from argparse import REMAINDER, ArgumentParser
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 
-from gepipe.emulator.installation import install
+from gepipe.emulator.installation import CHOICE, MODE, PROFILE, install
 from gepipe.errors import ConfigError
 
 
 def main() -> None:
-    """Run a program as `python PROGRAM.py` would, on an emulated card."""
+    """Run a program on an emulated card."""
     parser = ArgumentParser(
         prog="python -m gepipe.emulator",
         description="Run a pyACL program on an emulated Ascend NPU.",
@@ -27,16 +35,43 @@ def main() -> None:
     parser.add_argument("args", nargs=REMAINDER, metavar="ARGS")
     chosen = parser.parse_args()
     program = Path(chosen.program)
-    if not program.exists():
+    if not program.is_file():
         parser.error(f"{program}: no such file")
+    _tell_children(chosen.profile, chosen.mode)
     try:
-        install(chosen.profile, chosen.mode)
+        install()
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - a command line
         raise SystemExit(error.exit_code) from None
     sys.argv = [chosen.program, *chosen.args]
     sys.path[0] = str(program.resolve().parent)
-    runpy.run_path(str(program), run_name="__main__")
+    _execute(chosen.program)
 
 
-main()
+def _tell_children(profile: str | None, mode: str | None) -> None:
+    os.environ[CHOICE] = "emulator"
+    if profile is not None:
+        path = Path(profile)
+        os.environ[PROFILE] = str(path.resolve()) if path.exists() else profile
+    if mode is not None:
+        os.environ[MODE] = mode
+    shim = str(Path(__file__).parent / "path")
+    sys.path.append(shim)  # the method `spawn` hands the path to its children
+    paths = [shim, *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+
+
+def _execute(file: str) -> None:
+    """Run a file as `__main__`."""
+    loader = SourceFileLoader("__main__", file)
+    module = ModuleType("__main__")
+    module.__file__ = file
+    module.__loader__ = loader
+    vars(module)["__builtins__"] = builtins
+    sys.modules["__main__"] = module
+    code = loader.source_to_code(Path(file).read_bytes(), file)
+    exec(code, vars(module))  # noqa: S102 - what this command is for
+
+
+if __name__ == "__main__":
+    main()

@@ -12,7 +12,10 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from gepipe.emulator.om import OmModel, Shape
+from gepipe.emulator.preprocess import apply_aipp, has_channels_first
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,10 +23,8 @@ if TYPE_CHECKING:
 _PERIOD: Final = 97
 
 
-def view(address: int, dtype: str, shape: Shape) -> NDArray[Any]:
+def view(address: int, dtype: Any, shape: Shape) -> NDArray[Any]:
     """Return an array over memory; valid as long as the memory is."""
-    import numpy as np
-
     count = math.prod(shape)
     nbytes = count * np.dtype(dtype).itemsize
     raw = memoryview((ctypes.c_uint8 * max(nbytes, 1)).from_address(address))
@@ -55,8 +56,6 @@ def expected(
         inputs: Its inputs.
         shapes: The shapes of its outputs.
     """
-    import numpy as np
-
     first = {array.shape[0] if array.ndim else 1 for array in inputs}
     first |= {shape[0] if shape else 1 for shape in shapes}
     rows = first.pop() if len(first) == 1 else 1
@@ -70,16 +69,14 @@ def expected(
         width = math.prod(shape) // rows
         pattern = _pattern(width, tensor.dtype)
         values = np.empty((rows, width), tensor.dtype)
-        for row, first in enumerate((keys % _PERIOD).tolist()):
-            values[row] = pattern[first : first + width]
+        for row, key in enumerate((keys % _PERIOD).tolist()):
+            values[row] = pattern[key : key + width]
         outputs.append(values.reshape(shape))
     return outputs
 
 
 @lru_cache(maxsize=8)
 def _pattern(width: int, dtype: str) -> NDArray[Any]:
-    import numpy as np
-
     return (np.arange(width + _PERIOD) % _PERIOD).astype(dtype)
 
 
@@ -103,8 +100,6 @@ class OnnxRuntime:
 
     def run(self, inputs: Sequence[NDArray[Any]], _shapes: Sequence[Shape]) -> list[NDArray[Any]]:
         """Return the outputs for some inputs."""
-        from gepipe.emulator.preprocess import apply_aipp, has_channels_first
-
         feed = {}
         for tensor, array in zip(self._om.inputs, inputs, strict=True):
             wanted, shape = self._wants[tensor.name]

@@ -111,7 +111,7 @@ class Run:
     def _store(self, machine: Machine, index: int, end: End, result: Any) -> None:
         assert end.block is not None
         machine.host.locate(end.address, result.nbytes)
-        view(end.real, result.dtype.name, result.shape)[...] = result
+        view(end.real, result.dtype, result.shape)[...] = result
         tensor = self.model.om.outputs[index]
         if self.output_shapes is None or self.datasets[1].descs.get(index) is not None:
             self.datasets[1].descs[index] = TensorDesc(

@@ -292,7 +292,7 @@ def dvpp_malloc(machine: Machine, context: Context, size: int) -> tuple[int, int
 @acl_call("media.dvpp_free", "k")
 def dvpp_free(machine: Machine, ptr: int) -> int:
     """Free what `dvpp_malloc` allocated."""
-    return free_device(machine, ptr)
+    return int(free_device(machine, ptr))
 
 
 def release_check(machine: Machine, block: Block) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from datetime import datetime
+import time
 
 from gepipe.engines.ge.codes import CODES
 
@@ -25,7 +25,7 @@ def message(code: int, call: str, text: str) -> str:
         text: What went wrong, in this emulator's words.
     """
     name, meaning = CODES.get(code, ("", "unknown"))
-    stamp = datetime.now().astimezone().strftime("%Y-%m-%d-%H:%M:%S.%f")[:-3]
+    stamp = time.strftime("%Y-%m-%d-%H:%M:%S")
     head = f"[PID: {os.getpid()}] {stamp}"
     if code < 200000:
         report = _REPORT_CODES.get(code, "EE1001" if code < 145000 else "E13025")

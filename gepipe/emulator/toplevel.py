@@ -57,7 +57,7 @@ def finalize(machine: Machine) -> int:
         code = REPEATED_FINALIZE if machine.finalised else UNINITIALISED
         return machine.fail(code, "acl.finalize was called before, or acl.init never")
     left = machine.leaks()
-    if left:
+    if left and machine.strict:  # compatible mode tells of it at the end of the program
         machine.lenient(f"acl.finalize with {len(left)} objects left, such as {left[0]}")
     machine.initialised, machine.finalised = False, True
     for device in machine.devices:

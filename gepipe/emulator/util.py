@@ -7,6 +7,8 @@ import math
 import warnings
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from gepipe.emulator import native
 from gepipe.emulator.api import acl_call
 
@@ -80,8 +82,6 @@ def ptr_to_bytes(machine: Machine, ptr: int, size: int) -> bytes:
 
 
 def _watch_array(machine: Machine, array: Any) -> int:
-    import numpy as np
-
     root = array
     while isinstance(root.base, np.ndarray):
         root = root.base
@@ -98,8 +98,6 @@ def _deprecated(name: str, instead: str) -> None:
 
 
 def _array(value: Any) -> Any:
-    import numpy as np
-
     if not isinstance(value, np.ndarray):
         raise ValueError("needs an ndarray as argument")  # noqa: TRY004 - as pyACL
     return value
@@ -118,8 +116,6 @@ def numpy_to_ptr(machine: Machine, array: Any) -> int:
 @acl_call("util.numpy_contiguous_to_ptr", "O", "vv")
 def numpy_contiguous_to_ptr(machine: Machine, array: Any) -> tuple[int, Any]:
     """Return the address of an array's data, after a copy if it is not contiguous."""
-    import numpy as np
-
     _deprecated("numpy_contiguous_to_ptr", "bytes_to_ptr")
     contiguous = np.ascontiguousarray(_array(array))
     return _watch_array(machine, contiguous), contiguous
@@ -128,8 +124,6 @@ def numpy_contiguous_to_ptr(machine: Machine, array: Any) -> tuple[int, Any]:
 @acl_call("util.ptr_to_numpy", "kOi", "v")
 def ptr_to_numpy(machine: Machine, ptr: int, shape: Any, number: int) -> Any:
     """Return an array over host memory."""
-    import numpy as np
-
     if not isinstance(shape, tuple) or not all(isinstance(each, int) for each in shape):
         raise TypeError("acl.util.ptr_to_numpy args parse failed")
     if number not in _DTYPES:

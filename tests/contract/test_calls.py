@@ -123,13 +123,13 @@ def test_other_texts_of_type_errors(card: Card) -> None:
 
 def test_dvpp_and_other_parts_are_out_of_scope(emulated: Card) -> None:
     for use in (
-        lambda: emulated.acl.media.dvpp_create_channel_desc(),
-        lambda: emulated.acl.himpi.sys_init(),
-        lambda: emulated.acl.op.create_attr(),
-        lambda: emulated.acl.rt.launch_kernel_with_config(),
+        (emulated.acl.media, "dvpp_create_channel_desc"),
+        (emulated.acl.himpi, "sys_init"),
+        (emulated.acl.op, "create_attr"),
+        (emulated.acl.rt, "launch_kernel_with_config"),
     ):
         with pytest.raises(OutOfScopeError, match="out of scope"):
-            use()
+            getattr(*use)
     assert not hasattr(emulated.acl.media, "vpc_resize")
 
 

@@ -104,7 +104,7 @@ def test_a_context_is_enough_without_set_device(make: Callable[..., Card]) -> No
 def test_destroying_a_context_twice_is_an_emulator_error(emulated: Card) -> None:
     other = emulated.ok(emulated.acl.rt.create_context(0))
     emulated.ok(emulated.acl.rt.destroy_context(other))
-    with pytest.raises(EmulatorError, match="destroyed at .*test_devices.py"):
+    with pytest.raises(EmulatorError, match=r"destroyed at .*test_devices\.py"):
         emulated.acl.rt.destroy_context(other)
 
 
@@ -139,7 +139,7 @@ def test_reset_device_undoes_one_set_device(emulated: Card) -> None:
 
 
 def test_finalize_with_objects_left_is_an_error_that_names_one(emulated: Card) -> None:
-    with pytest.raises(EmulatorError, match="objects left, such as stream .* made at"):
+    with pytest.raises(EmulatorError, match=r"objects left, such as stream .* made at"):
         emulated.acl.finalize()
 
 

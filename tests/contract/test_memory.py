@@ -148,9 +148,9 @@ def test_freeing_twice_is_an_emulator_error(emulated: Card) -> None:
     ptr, host = emulated.device(64), emulated.pinned(64)
     emulated.ok(emulated.acl.rt.free(ptr))
     emulated.ok(emulated.acl.rt.free_host(host))
-    with pytest.raises(EmulatorError, match="freed at .*test_memory"):
+    with pytest.raises(EmulatorError, match=r"freed at .*test_memory"):
         emulated.acl.rt.free(ptr)
-    with pytest.raises(EmulatorError, match="freed at .*test_memory"):
+    with pytest.raises(EmulatorError, match=r"freed at .*test_memory"):
         emulated.acl.rt.free_host(host)
 
 
@@ -167,7 +167,7 @@ def test_freeing_with_the_other_function_is_an_emulator_error(emulated: Card) ->
     ptr, host = emulated.device(64), emulated.pinned(64)
     with pytest.raises(EmulatorError, match="free_host"):
         emulated.acl.rt.free(host)
-    with pytest.raises(EmulatorError, match="acl.rt.free"):
+    with pytest.raises(EmulatorError, match=r"acl\.rt\.free"):
         emulated.acl.rt.free_host(ptr)
 
 
@@ -272,7 +272,7 @@ def test_freeing_memory_that_a_stream_uses_is_an_emulator_error(emulated: Card) 
     ptr, host = emulated.device(1 << 24), emulated.pinned(1 << 24)
     emulated.ok(emulated.acl.rt.memcpy_async(ptr, 1 << 24, host, 1 << 24, H2D, emulated.stream))
     for free, what in ((emulated.acl.rt.free, ptr), (emulated.acl.rt.free_host, host)):
-        with pytest.raises(EmulatorError, match="not ordered after acl.rt.memcpy_async at"):
+        with pytest.raises(EmulatorError, match=r"not ordered after acl\.rt\.memcpy_async at"):
             free(what)
     emulated.ok(emulated.acl.rt.synchronize_stream(emulated.stream))
     emulated.ok(emulated.acl.rt.free(ptr))

@@ -335,7 +335,7 @@ def test_one_model_on_two_streams_is_an_emulator_error_unless_ordered(emulated: 
     other = emulated.ok(rt.create_stream())
     outs, _ = model.dataset(model.sizes_out)
     emulated.ok(model.execute_async(emulated.stream))
-    with pytest.raises(EmulatorError, match="not ordered after acl.mdl.execute_async"):
+    with pytest.raises(EmulatorError, match=r"not ordered after acl\.mdl\.execute_async"):
         emulated.acl.mdl.execute_async(model.id, model.ins, outs, other)
     event = emulated.ok(rt.create_event())
     emulated.ok(rt.record_event(event, emulated.stream))
@@ -355,7 +355,7 @@ def test_what_an_execution_uses_cannot_be_destroyed_before_it_is_over(
         (card.acl.mdl.unload, model.id),
         (card.acl.rt.free, model.at_in[0]),
     ):
-        with pytest.raises(EmulatorError, match="not ordered after acl.mdl.execute_async"):
+        with pytest.raises(EmulatorError, match=r"not ordered after acl\.mdl\.execute_async"):
             destroy(what)
     card.ok(card.acl.rt.synchronize_stream(card.stream))
     card.ok(card.acl.mdl.destroy_dataset(model.ins))
@@ -559,7 +559,7 @@ def test_bytes_to_ptr_takes_bytes_only(card: Card) -> None:
             card.acl.util.bytes_to_ptr(other)
 
 
-@pytest.mark.filterwarnings("default")
+@pytest.mark.filterwarnings("ignore::Warning")
 def test_arrays_and_pointers(card: Card) -> None:
     array = np.arange(6, dtype=np.float32)
     assert card.acl.util.numpy_to_ptr(array) == array.ctypes.data
@@ -580,7 +580,7 @@ def test_the_functions_for_arrays_warn(card: Card) -> None:
         card.acl.util.numpy_to_ptr(np.zeros(1))
 
 
-@pytest.mark.filterwarnings("default")
+@pytest.mark.filterwarnings("ignore::Warning")
 def test_reading_device_memory_on_the_host_is_an_emulator_error(emulated: Card) -> None:
     ptr = emulated.device(64)
     for read in (
@@ -591,7 +591,7 @@ def test_reading_device_memory_on_the_host_is_an_emulator_error(emulated: Card) 
             read()
 
 
-@pytest.mark.filterwarnings("default")
+@pytest.mark.filterwarnings("ignore::Warning")
 def test_an_array_that_is_not_contiguous_is_an_error_in_strict_mode(
     emulated: Card, lenient: Card
 ) -> None:
