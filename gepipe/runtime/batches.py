@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -101,15 +100,3 @@ class Execution:
 
 
 Ticket: TypeAlias = RowsTicket | Execution
-
-
-@dataclass(slots=True)
-class Place:
-    """A worker's place: whether a process is ready in it, and what that process holds.
-
-    A lost place has no process and gets none.
-    """
-
-    up: bool = False
-    lost: bool = False
-    held: deque[Ticket] = field(default_factory=deque)

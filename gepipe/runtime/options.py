@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gepipe.runtime.events import Role
 from gepipe.runtime.feed import Feed
 from gepipe.runtime.memory import SlotLayout
 
@@ -57,6 +58,29 @@ class Start:
     """
 
     feed: Feed
+    first: int = 0
+    fresh: int = 0
+    max_failures: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunShape:
+    """The fixed numbers of a run.
+
+    Attributes:
+        batch: Rows in a slot.
+        depth: Slots a link.
+        workers: Workers of each role.
+        names: Each role's stage name, for failures.
+        first: Sequence number of the first item.
+        fresh: Sequence number from which on outcomes count; those before were known already.
+        max_failures: Failures that the run survives; None for any number.
+    """
+
+    batch: int
+    depth: int
+    workers: Mapping[Role, int]
+    names: Mapping[Role, str]
     first: int = 0
     fresh: int = 0
     max_failures: int | None = None

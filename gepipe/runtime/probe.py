@@ -7,10 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from gepipe import errors
-from gepipe.errors import GepipeError, ItemError, WorkerStartError
+from gepipe.errors import GepipeError, WorkerStartError
 from gepipe.runtime.events import WorkerId
-from gepipe.runtime.process import WorkerProcess, describe_exit, stop
+from gepipe.runtime.process import WorkerProcess, describe_exit, set_up_error, stop
 from gepipe.runtime.worker import ModelInfo
 
 if TYPE_CHECKING:
@@ -79,15 +78,8 @@ def _said(process: WorkerProcess) -> tuple[Outcome] | None:
             case ("ready", info):
                 return (None if info is None else ModelInfo.from_plain(info),)
             case ("failed", kind, text, trace):
-                return (_error(kind, text, trace),)
+                return (set_up_error(kind, text, trace),)
     exitcode = process.process.exitcode
     if exitcode is None:
         return None
     return (WorkerStartError(f"{process.worker} {describe_exit(exitcode)} during set-up"),)
-
-
-def _error(kind: str, text: str, trace: str) -> GepipeError:
-    known = getattr(errors, kind, None)
-    if isinstance(known, type) and issubclass(known, GepipeError) and known is not ItemError:
-        return known(text)
-    return WorkerStartError(f"set-up failed: {text}\n{trace.rstrip()}")

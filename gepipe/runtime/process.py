@@ -24,7 +24,8 @@ from typing import Any, Final
 import multiprocess
 from multiprocess import forkserver
 
-from gepipe.errors import WorkerStartError
+from gepipe import errors
+from gepipe.errors import GepipeError, ItemError, WorkerStartError
 from gepipe.runtime import worker as worker_module
 from gepipe.runtime.channel import Channel
 from gepipe.runtime.events import WorkerId
@@ -195,6 +196,22 @@ def describe_exit(exitcode: int) -> str:
         name = f"signal {-exitcode}"
     hint = " (by hand, or by the kernel when memory ran out)" if name == "SIGKILL" else ""
     return f"killed by {name}{hint}"
+
+
+def set_up_error(kind: str, text: str, trace: str, stage: str = "") -> GepipeError:
+    """Return the error that a worker reported of its set-up, as the class it was if that is ours.
+
+    Args:
+        kind: Name of the exception's class.
+        text: Its message.
+        trace: Its traceback, shown where the error is not one of ours.
+        stage: The stage's name, to begin the message with.
+    """
+    where = f"{stage}: " if stage else ""
+    known = getattr(errors, kind, None)
+    if isinstance(known, type) and issubclass(known, GepipeError) and known is not ItemError:
+        return known(f"{where}{text}")
+    return WorkerStartError(f"{where}set-up failed: {text}\n{trace.rstrip()}")
 
 
 def stop(workers: Sequence[WorkerProcess], *, grace_s: float) -> None:

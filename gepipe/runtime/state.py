@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from gepipe.errors import BackendError, GepipeError, InternalError, StageError, WorkerError
 from gepipe.io.failures import Failure
 from gepipe.io.sink import Record
 from gepipe.io.source import Entry
-from gepipe.runtime.batches import Batch, Execution, Item, Place, RowsTicket
+from gepipe.runtime.batches import Batch, Execution, Item, RowsTicket
 from gepipe.runtime.events import (
     Abort,
     Admitted,
@@ -42,42 +41,18 @@ from gepipe.runtime.events import (
     WorkerReady,
     Write,
 )
+from gepipe.runtime.options import RunShape
 from gepipe.runtime.order import Reorderer
+from gepipe.runtime.roster import Roster
 from gepipe.runtime.schedule import InOrder, rows_per_ticket
 from gepipe.runtime.slots import Slot, SlotTable
 from gepipe.runtime.statistics import StageCount
 
-#: Tickets a worker may hold: one to work on and one to go on with, so that it never waits for the
-#: supervisor's next word (a wake-up round trip between two processes costs some 45 µs).
-TICKETS_HELD = 2
 #: Worker deaths that an item survives.
 DEATHS_SURVIVED = 1
 #: Deaths in a row, nothing finished in between, after which a role is given up. A pre or post
 #: worker may meet many hostile items in a row; an infer worker is costly to replace.
 DEATHS_IN_A_ROW: Mapping[Role, int] = {"pre": 200, "infer": 24, "post": 200}
-
-
-@dataclass(frozen=True, slots=True)
-class RunShape:
-    """The fixed numbers of a run.
-
-    Attributes:
-        batch: Rows in a slot.
-        depth: Slots a link.
-        workers: Workers of each role.
-        names: Each role's stage name, for failures.
-        first: Sequence number of the first item.
-        fresh: Sequence number from which on outcomes count; those before were known already.
-        max_failures: Failures that the run survives; None for any number.
-    """
-
-    batch: int
-    depth: int
-    workers: Mapping[Role, int]
-    names: Mapping[Role, str]
-    first: int = 0
-    fresh: int = 0
-    max_failures: int | None = None
 
 
 class RunState:
@@ -96,9 +71,7 @@ class RunState:
         self._to_write: deque[tuple[Batch, Item]] = deque()
         self._to_run = InOrder()
         self._to_read: deque[tuple[Batch, Item]] = deque()
-        self._places: dict[Role, list[Place]] = {
-            role: [Place() for _ in range(count)] for role, count in shape.workers.items()
-        }
+        self._roster = Roster(shape.workers)
         self._tickets = 0
         self._order: Reorderer[Outcome] = Reorderer(shape.first)
         self._released: list[Outcome] = []
@@ -132,15 +105,14 @@ class RunState:
                 if batch is not None and batch.items and batch.items[0].seq == seq:
                     self._seal(batch)
             case WorkerReady(worker):
-                self._places[worker.role][worker.index].up = True
+                self._roster[worker].up = True
             case Replied(worker, number, busy_ns, results):
                 self._replied(worker, number, busy_ns, results, out)
             case WorkerExited():
                 self._exited(event, out)
             case WorkerLost(worker, error):
-                places = self._places[worker.role]
-                places[worker.index].lost = True
-                if all(place.lost for place in places):
+                self._roster[worker].lost = True
+                if self._roster.all_lost(worker.role):
                     self._release(out)
                     self._abort(error, out)
         self._release(out)
@@ -193,16 +165,16 @@ class RunState:
     # --- pre --------------------------------------------------------------------------------------
 
     def _deal_rows(self, role: Role, queue: deque[tuple[Batch, Item]], out: list[Command]) -> None:
-        while queue and (worker := self._vacancy(role)) is not None:
+        while queue and (worker := self._roster.vacancy(role)) is not None:
             count = rows_per_ticket(
-                len(queue), self.counts[role].ns_per_item, sum(p.up for p in self._places[role])
+                len(queue), self.counts[role].ns_per_item, self._roster.up(role)
             )
             batch, item = queue.popleft()
             items = [item]
             while len(items) < count and queue and queue[0][0] is batch:
                 items.append(queue.popleft()[1])
             self._tickets += 1
-            self._places[role][worker.index].held.append(RowsTicket(self._tickets, batch, items))
+            self._roster[worker].held.append(RowsTicket(self._tickets, batch, items))
             rows, seqs = [i.row for i in items], [i.seq for i in items]
             if role == "pre":
                 payloads = [i.payload for i in items]
@@ -227,7 +199,7 @@ class RunState:
     def _deal_runs(self, out: list[Command]) -> None:
         while self._to_run:
             execution = self._to_run.peek()
-            worker = self._vacancy("infer", execution.avoid)
+            worker = self._roster.vacancy("infer", execution.avoid)
             if worker is None:
                 return
             batch = execution.batch
@@ -240,7 +212,7 @@ class RunState:
             self._to_run.pop()
             self._tickets += 1
             execution.number = self._tickets
-            self._places["infer"][worker.index].held.append(execution)
+            self._roster[worker].held.append(execution)
             first, last = execution.first, execution.last
             holes = [row for row in sorted(batch.holes) if first <= row < last]
             out.append(
@@ -292,7 +264,7 @@ class RunState:
         results: Sequence[bytes | Fault],
         out: list[Command],
     ) -> None:
-        held = self._places[worker.role][worker.index].held
+        held = self._roster[worker].held
         if not held or held[0].number != number:
             raise InternalError(f"{worker} answered ticket {number}, which it does not hold")
         ticket = held.popleft()
@@ -329,7 +301,7 @@ class RunState:
 
     def _exited(self, event: WorkerExited, out: list[Command]) -> None:
         worker, role = event.worker, event.worker.role
-        place = self._places[role][worker.index]
+        place = self._roster[worker]
         held, place.held, place.up = place.held, deque(), False
         self.counts[role].restarts += 1
         out.append(Restart(worker))
@@ -412,15 +384,3 @@ class RunState:
     def _abort(self, error: GepipeError, out: list[Command]) -> None:
         self._aborted = True
         out.append(Abort(error))
-
-    def _vacancy(self, role: Role, avoid: WorkerId | None = None) -> WorkerId | None:
-        """Return the worker with the least outstanding work that can take a ticket."""
-        best, least = None, TICKETS_HELD
-        places = self._places[role]
-        others = sum(not place.lost for place in places) > 1
-        for index, place in enumerate(places):
-            if place.up and len(place.held) < least:
-                if others and avoid is not None and index == avoid.index:
-                    continue
-                best, least = index, len(place.held)
-        return None if best is None else WorkerId(role, best)

@@ -40,7 +40,8 @@ from gepipe.runtime.events import (
     Write,
 )
 from gepipe.runtime.memory import SharedBuffer
-from gepipe.runtime.state import RunShape, RunState
+from gepipe.runtime.options import RunShape
+from gepipe.runtime.state import RunState
 from gepipe.runtime.statistics import StageCount, StageStatistics, Statistics
 from gepipe.runtime.worker import ModelInfo
 from gepipe.runtime.workforce import Link, Workforce

@@ -13,8 +13,7 @@ from functools import partial
 from selectors import EVENT_READ, EVENT_WRITE, BaseSelector
 from typing import Any, Final, TypeAlias
 
-from gepipe import errors
-from gepipe.errors import GepipeError, ItemError, WorkerStartError
+from gepipe.errors import GepipeError, WorkerStartError
 from gepipe.runtime.board import Board
 from gepipe.runtime.channel import Channel, Message
 from gepipe.runtime.events import (
@@ -28,7 +27,7 @@ from gepipe.runtime.events import (
 )
 from gepipe.runtime.memory import SharedBuffer, SlotLayout
 from gepipe.runtime.options import Crew, RunOptions
-from gepipe.runtime.process import WorkerProcess, stop
+from gepipe.runtime.process import WorkerProcess, set_up_error, stop
 from gepipe.runtime.watch import Watch
 
 log = logging.getLogger(__name__)
@@ -170,7 +169,7 @@ class Workforce:
                     self.waiting.append(process.worker)
                     yield from self._set_up(info)
                 case ("failed", kind, text, trace):
-                    error = self._start_error(process.worker, kind, text, trace)
+                    error = set_up_error(kind, text, trace, self._crews[process.worker.role].name)
                     yield from self._give_up(process.worker, error)
                 case (ticket, busy_ns, results):
                     self._watch.replied(process.worker)
@@ -225,13 +224,6 @@ class Workforce:
         left = sum(each.role == "infer" and each not in self._lost for each in self._workers)
         log.warning("%s; going on with %d infer worker%s", error, left, "s" * (left != 1))
         yield WorkerLost(worker, error)
-
-    def _start_error(self, worker: WorkerId, kind: str, text: str, trace: str) -> GepipeError:
-        name = self._crews[worker.role].name
-        known = getattr(errors, kind, None)
-        if isinstance(known, type) and issubclass(known, GepipeError) and known is not ItemError:
-            return known(f"{name}: {text}")
-        return WorkerStartError(f"{name}: set-up failed: {text}\n{trace.rstrip()}")
 
     def _interest(self, process: WorkerProcess, mask: int) -> None:
         with suppress(KeyError, ValueError):  # its death was noticed in this very round

@@ -22,7 +22,8 @@ from gepipe.io.sink import Record
 from gepipe.io.source import Entry
 from gepipe.runtime import events as ev
 from gepipe.runtime.events import Fault, WorkerId
-from gepipe.runtime.state import DEATHS_IN_A_ROW, RunShape, RunState
+from gepipe.runtime.options import RunShape
+from gepipe.runtime.state import DEATHS_IN_A_ROW, RunState
 
 NAMES = {"pre": "preprocess", "infer": "inference", "post": "postprocess"}
 

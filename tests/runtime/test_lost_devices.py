@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gepipe.errors import BackendError, DeviceError, DeviceTimeoutError
-from tests.support import Infer, entries, outcomes_of, supervisor, undisturbed
+from tests.support import Infer, entries, listed, outcomes_of, supervisor, undisturbed
 
 
 @dataclass
@@ -68,8 +68,6 @@ def test_run_without_any_device_left_ends_with_an_exact_prefix(failing) -> None:
         supervisor(infer=failing(comes_back=False)) as subject,
         pytest.raises(BackendError, match="507033"),
     ):
-        from tests.support import listed
-
         subject.run(listed(entries(range(40))), outcomes.extend)
 
     assert outcomes == undisturbed(range(len(outcomes)))
