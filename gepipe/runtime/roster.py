@@ -1,0 +1,63 @@
+"""Who works where, and who can take the next ticket."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gepipe.runtime.batches import Ticket
+from gepipe.runtime.events import Role, WorkerId
+
+#: Tickets a worker may hold: one to work on and one to go on with, so that it never waits for the
+#: supervisor's next word (a wake-up round trip between two processes costs some 45 µs).
+TICKETS_HELD = 2
+
+
+@dataclass(slots=True)
+class Place:
+    """A worker's place: whether a process is ready in it, and what that process holds.
+
+    A lost place has no process and gets none.
+    """
+
+    up: bool = False
+    lost: bool = False
+    held: deque[Ticket] = field(default_factory=deque)
+
+
+class Roster:
+    """The places of all roles."""
+
+    def __init__(self, workers: Mapping[Role, int]) -> None:
+        """Make empty places, so many for each role."""
+        self._places = {role: [Place() for _ in range(count)] for role, count in workers.items()}
+
+    def __getitem__(self, worker: WorkerId) -> Place:
+        """Return a worker's place."""
+        return self._places[worker.role][worker.index]
+
+    def up(self, role: Role) -> int:
+        """Return how many workers of a role are ready."""
+        return sum(place.up for place in self._places[role])
+
+    def all_lost(self, role: Role) -> bool:
+        """Return whether no place of a role is left."""
+        return all(place.lost for place in self._places[role])
+
+    def vacancy(self, role: Role, avoid: WorkerId | None = None) -> WorkerId | None:
+        """Return the worker with the least outstanding work that can take a ticket.
+
+        Args:
+            role: What kind of worker.
+            avoid: One that must not be it, unless there is no other place.
+        """
+        best, least = None, TICKETS_HELD
+        places = self._places[role]
+        others = sum(not place.lost for place in places) > 1
+        for index, place in enumerate(places):
+            if place.up and len(place.held) < least:
+                if others and avoid is not None and index == avoid.index:
+                    continue
+                best, least = index, len(place.held)
+        return None if best is None else WorkerId(role, best)
