@@ -89,7 +89,7 @@ class Summary:
         """Return the table of the first results and the line below it."""
         yield from table(Path(self.output), self.results, color=color)
         assert self.items is not None
-        parts = [f"{self.results:,} of {count(self.items, 'input')} have results"]
+        parts = [f"{self.results:,} of {count(self.items, 'input')} with results"]
         if self.seconds:
             parts += [f"in {duration(self.seconds)}", f"{self.items_per_s:,.1f} items/s"]
         parts.append(count(self.failures, "failure") if self.failures else "no failures")

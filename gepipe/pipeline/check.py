@@ -136,6 +136,7 @@ def _check_source(spec: PipelineSpec, inputs: Sequence[str], found: Findings) ->
     source: Source | None = found.attempt(lambda: chosen_source(spec, inputs))
     if source is None:
         return
+    found.errors += neighbours.undecoded_source(spec, source.reader)
     if not source.finite or getattr(source, "path", "") == "-":
         found.notes.append("inputs: cannot be counted before the start")
         return

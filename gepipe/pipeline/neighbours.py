@@ -9,12 +9,16 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gepipe.engines.gears import portions
+from gepipe.io.files import FileReader
+from gepipe.ops.geometry import Geometry
 from gepipe.ops.plan import plan_pre
 from gepipe.ops.results import Identity, Softmax, Threshold, TopK
+from gepipe.ops.tensor import Cast, Normalize, ToTensor
 from gepipe.plugins import did_you_mean
 from gepipe.tensors import DYNAMIC, TensorSpec
 
 if TYPE_CHECKING:
+    from gepipe.io.source import Reader
     from gepipe.runtime.worker import ModelInfo
     from gepipe.spec.model import PipelineSpec
 
@@ -39,6 +43,20 @@ def input_mismatches(spec: PipelineSpec, info: ModelInfo) -> Iterator[str]:
     yield (
         f"stage {stage!r} makes {text(made)}; the model's input {row.name!r} takes {text(row)}; "
         f"{_remedy(made, row, info.gears)}"
+    )
+
+
+def undecoded_source(spec: PipelineSpec, reader: Reader) -> Iterator[str]:
+    """Say that files would reach an operator, or the model, that takes arrays."""
+    ops = spec.pre.ops
+    if not isinstance(reader, FileReader) or (
+        ops and not isinstance(ops[0], Geometry | Normalize | Cast | ToTensor)
+    ):
+        return
+    first = f"begins with {ops[0].title}" if ops else "has no operators"
+    yield (
+        f"the source gives the bytes of files, but stage {spec.pre.name!r} {first}; "
+        "put `- decode_image` first"
     )
 
 

@@ -105,7 +105,7 @@ def test_a_run_writes_results_and_shows_them(place):
     assert [json.loads(line)["source"] for line in lines] == [f"photos/{i}.jpg" for i in range(6)]
     assert re.search(r"^photos/0\.jpg +(red|green|blue) +\d+\.\d%$", done.stdout, re.MULTILINE)
     assert re.search(
-        r"^6 of 6 inputs have results · in .* s · .* items/s · no failures · slowest stage: \w+, "
+        r"^6 of 6 inputs with results · in .* s · .* items/s · no failures · slowest stage: \w+, "
         r"busy \d+%$",
         done.stdout,
         re.MULTILINE,
@@ -241,7 +241,7 @@ def test_a_finished_job_has_nothing_to_resume(place):
 
     assert done.returncode == 0
     assert "nothing left to do" in done.stderr
-    assert "6 of 6 inputs have results" in done.stdout
+    assert "6 of 6 inputs with results" in done.stdout
 
 
 def test_resuming_another_pipeline_is_refused(place):
@@ -361,7 +361,7 @@ def test_a_terminal_shows_one_live_line_and_then_the_table(place):
     assert code == 0, shown
     assert re.search(r"\d+/40 \(\d+%\) · [\d.]+ items/s .*is slowest, busy \d+%", shown)
     assert "\x1b[2K" in shown  # drawn over
-    assert shown.index("batch 4") < shown.index("40 of 40 inputs have results")
+    assert shown.index("batch 4") < shown.index("40 of 40 inputs with results")
     assert shown.count("40 of 40 inputs") == 1
 
 

@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from gepipe.io.files import FileReader
 from gepipe.pipeline import neighbours
 from gepipe.runtime.worker import ModelInfo
 from gepipe.spec import loads
@@ -133,3 +134,22 @@ def test_what_follows_user_code_or_a_record_is_not_judged():
     assert outputs_of("top_k, {threshold: {min_score: 0.5, output: other}}") == []
     assert outputs_of("softmax, top_k") == []
     assert outputs_of("{identity: [probs, nothing]}") != []
+
+
+@pytest.mark.parametrize(
+    ("ops", "found"),
+    [
+        ("{resize: {size: 224}}, to_tensor", "begins with resize"),
+        ("", "has no operators"),
+        ("decode_image, to_tensor", None),
+        ("{python: 'json:loads'}", None),
+    ],
+)
+def test_files_that_nobody_decodes_are_a_finding(ops, found):
+    lines = list(neighbours.undecoded_source(pipeline(ops), FileReader()))
+
+    assert [found in line and "decode_image" in line for line in lines] == [True] * bool(found)
+
+
+def test_arrays_need_no_decoding():
+    assert not list(neighbours.undecoded_source(pipeline("to_tensor"), object()))
