@@ -7,12 +7,14 @@ several frames, TIFF) goes through Pillow, in `unusual.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cv2
 import numpy as np
 
 from gepipe.errors import ItemError
+from gepipe.ops.complaints import Complaints
 from gepipe.ops.header import Header
 from gepipe.ops.header_png import damaged_chunk
 from gepipe.ops.sniff import read_header
@@ -89,11 +91,13 @@ def decode(value: Any, options: DecodeImage, meta: Meta, fit: Fit | None = None)
     Args:
         value: The file's bytes, or a 1-D uint8 array of them.
         options: The operator's parameters. `color` decides only between grey and colour here.
-        meta: Gets `height` and `width` of the original, and `frames` and `truncated` if they apply.
+        meta: Gets `height` and `width` of the original; `frames`, `truncated` and `damaged` where
+            they apply.
         fit: Allows a reduced-scale decode that is no smaller than the size it returns.
 
     Raises:
-        ItemError: `empty`, `not_an_image`, `too_large`, `truncated`, `unreadable`, `unsupported`.
+        ItemError: `empty`, `not_an_image`, `too_large`, `truncated`, `damaged`, `unreadable`,
+            `unsupported`.
     """
     data = _as_bytes(value)
     header = read_header(data)
@@ -109,7 +113,7 @@ def decode(value: Any, options: DecodeImage, meta: Meta, fit: Fit | None = None)
             raise ItemError(
                 "truncated",
                 f"the {header.format} file is cut off ({len(data):,} bytes, no end found); "
-                "truncated: keep of decode_image takes what is there",
+                "`truncated: keep` of decode_image takes what is there",
             )
         meta["truncated"] = True
     if header.frames > 1:
@@ -125,7 +129,16 @@ def decode(value: Any, options: DecodeImage, meta: Meta, fit: Fit | None = None)
     if header.simple and header.complete:
         if fit is not None and header.format == "JPEG":
             divisor = _divisor(height, width, fit)
-        pixels = _decode_simple(data, header, _GRAY_AT[divisor] if gray else _COLOR_AT[divisor])
+        flag = _GRAY_AT[divisor] if gray else _COLOR_AT[divisor]
+        pixels, damage = _decode_simple(data, header, flag)
+        if damage:
+            if options.truncated == "fail":
+                raise ItemError(
+                    "damaged",
+                    f"the {header.format} file is damaged within: {damage}; "
+                    "`truncated: keep` of decode_image takes it as it is",
+                )
+            meta["damaged"] = damage
     if pixels is None:  # unusual, or damaged: the other library tells, and says what is wrong
         from gepipe.ops import unusual
 
@@ -207,13 +220,19 @@ def _divisor(height: int, width: int, fit: Fit) -> int:
     return 1
 
 
-def _decode_simple(data: bytes, header: Header, flag: int) -> NDArray[np.uint8] | None:
+def _decode_simple(data: bytes, header: Header, flag: int) -> tuple[NDArray[np.uint8] | None, str]:
+    """Return the pixels, None if OpenCV cannot decode them, and the damage that it came across."""
     if header.format == "PNG" and damaged_chunk(data):
         raise ItemError("unreadable", "the PNG file is damaged: a checksum of its pixels is wrong")
+    buffer, flag = np.frombuffer(data, np.uint8), flag | cv2.IMREAD_IGNORE_ORIENTATION
     try:
-        pixels: NDArray[np.uint8] | None = cv2.imdecode(
-            np.frombuffer(data, np.uint8), flag | cv2.IMREAD_IGNORE_ORIENTATION
-        )
+        if header.format == "JPEG":
+            return _complaints().during(lambda: cv2.imdecode(buffer, flag))
+        return cv2.imdecode(buffer, flag), ""
     except cv2.error:
-        return None
-    return pixels
+        return None, ""
+
+
+@cache
+def _complaints() -> Complaints:
+    return Complaints()

@@ -26,8 +26,8 @@ class DecodeImage(Op):
     Attributes:
         color: Order of the channels: rgb, bgr, or gray (one channel).
         exif: apply turns the picture as its EXIF orientation says; ignore leaves it as stored.
-        truncated: fail sets a cut-off file aside; keep takes what is there and notes
-            `meta["truncated"]`.
+        truncated: fail sets a file aside that is cut off or damaged within; keep takes what is
+            there and notes `meta["truncated"]` or `meta["damaged"]`.
         max_pixels: Largest picture accepted, in pixels. Checked before decoding.
         frames: first takes the first frame of an animation or a document.
         alpha: blend lays a transparent picture onto white; drop ignores transparency.

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import io
+import os
 import struct
 import zlib
 
@@ -410,3 +411,44 @@ def test_a_damaged_colour_profile_does_no_harm(files):
     without, _ = decode(files.encode(_cmyk(ink), "JPEG"))
 
     assert (with_profile == without).all()
+
+
+def with_noise_inside(data: bytes) -> bytes:
+    """Overwrite 300 bytes in the middle of a JPEG's scan, so that its codes make no sense."""
+    middle = len(data) // 2
+    return data[:middle] + bytes([0x12, 0x00, 0xAB] * 100) + data[middle + 300 :]
+
+
+@pytest.fixture
+def noisy_jpeg():
+    pixels = np.random.default_rng(3).integers(0, 255, (240, 320, 3), np.uint8)
+    return with_noise_inside(cv2.imencode(".jpg", pixels)[1].tobytes())
+
+
+def test_jpeg_damaged_within_is_set_aside_although_it_decodes(noisy_jpeg, capfd):
+    op = DecodeImage()
+    with pytest.raises(ItemError) as caught:
+        op(noisy_jpeg, {})
+
+    assert caught.value.kind == "damaged"
+    assert "truncated: keep" in str(caught.value)
+    assert capfd.readouterr().err == ""  # libjpeg's words are in the error, not on the terminal
+
+
+def test_jpeg_damaged_within_is_taken_on_request(noisy_jpeg):
+    meta = {}
+    image = DecodeImage(truncated="keep")(noisy_jpeg, meta)
+
+    assert image.shape == (240, 320, 3)
+    assert "Corrupt JPEG data" in meta["damaged"]
+
+
+def test_standard_error_of_others_is_passed_on(capfd):
+    from gepipe.ops.complaints import Complaints
+
+    complaints = Complaints()
+    result, damage = complaints.during(lambda: os.write(2, b"something else\n"))
+    complaints.close()
+
+    assert (result, damage) == (15, "")
+    assert capfd.readouterr().err == "something else\n"

@@ -1,0 +1,58 @@
+"""What a C library says on standard error while it decodes.
+
+libjpeg goes on after damage and only says so there: "Corrupt JPEG data: bad Huffman code". Caught,
+the words are a finding about one file; let through, they are noise between the lines of a run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+T = TypeVar("T")
+
+#: Of libjpeg's warnings (jerror.h, JWRN_*), those after which pixels are wrong. Others, such as
+#: "extraneous bytes before marker", come with sound files of careless cameras too.
+_DAMAGE = (b"premature end of data segment", b"bad Huffman code", b"bad arithmetic code")
+
+
+class Complaints:
+    """Catches what is written to file descriptor 2 during a call.
+
+    The whole process is meant: use it where there is one thread.
+    """
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._stderr = os.dup(2)
+
+    def during(self, call: Callable[[], T]) -> tuple[T, str]:
+        """Call `call`; return its result, and the damage it complained of or nothing.
+
+        What is no word of libjpeg is passed on to standard error.
+        """
+        os.dup2(self._write, 2)
+        try:
+            result = call()
+        finally:
+            os.dup2(self._stderr, 2)
+            said = b""
+            with suppress(BlockingIOError):
+                said = os.read(self._read, 1 << 16)
+        return result, self._damage(said) if said else ""
+
+    def _damage(self, said: bytes) -> str:
+        damage = ""
+        for line in said.splitlines(keepends=True):
+            if any(word in line for word in _DAMAGE):
+                damage = line.decode("utf-8", "replace").strip()
+            elif b"JPEG" not in line:
+                os.write(self._stderr, line)
+        return damage
+
+    def close(self) -> None:
+        """Close the pipe."""
+        for fd in (self._read, self._write, self._stderr):
+            os.close(fd)
