@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +24,8 @@ _H2H, _H2D, _D2H, _D2D, _DEFAULT = range(5)
 _DIRECTIONS: Final = {5: _H2D, 6: _D2D, 7: _D2D}
 _NAMES: Final = ("host to host", "host to device", "device to host", "device to device")
 _WORTH_SLEEPING_S: Final = 40e-6
+_SAMPLE_BYTES: Final = 1024
+_SPOILT: Final = 0xDD
 
 
 @dataclass(slots=True)
@@ -175,11 +178,15 @@ def memcpy_async(  # noqa: PLR0913, PLR0917 - acl has as many
         machine.lenient(problem)
         problem = ""
 
+    staged = None if problem else _stage(machine, target, source, count, way)
+
     def run(stream: Stream) -> int:
         if problem:
             machine.report.breaks.append(f"{label}: {problem}")
             stream.error = (code, f"{label}: {problem}")
             return code
+        if staged is not None and _sample(source, count) != staged:
+            machine.lenient(f"{label}: the host memory was changed before it was copied")
         for end in (target, source):
             if end.block is not None:
                 machine.host.locate(end.address, count)
@@ -192,6 +199,34 @@ def memcpy_async(  # noqa: PLR0913, PLR0917 - acl has as many
     task = Task(run, label)
     stream.submit(task, _uses(target, source, count))
     return stream.wait() if pageable and not problem else 0
+
+
+def _stage(machine: Machine, target: End, source: End, count: int, way: int) -> int | None:
+    """Prepare to find a program that touches host memory too early.
+
+    Host memory that was filled before a copy to the device must still be the same when the copy
+    runs; its sample is returned. Host memory that a copy from the device will fill is spoilt in
+    strict mode, as nobody may rely on what it holds. Neither, if a queued task uses the memory.
+    """
+    host = source if way == _H2D else target
+    if way not in (_H2D, _D2H) or host.block is None:
+        return None
+    with machine.lock:
+        first, last = host.address, host.address + count
+        if host.block.uses.conflict(machine.host_clock, {}, first, last, writes=way == _D2H):
+            return None
+    if way == _H2D:
+        return _sample(source, count)
+    if machine.strict:
+        ctypes.memset(target.real, _SPOILT, min(count, _SAMPLE_BYTES))
+    return None
+
+
+def _sample(end: End, count: int) -> int:
+    """Return a check sum of the first and the last bytes."""
+    size = min(count, _SAMPLE_BYTES)
+    first = zlib.crc32(ctypes.string_at(end.real, size))
+    return zlib.crc32(ctypes.string_at(end.real + count - size, size), first)
 
 
 def _async_problem(target: End, source: End, way: int, kind: int) -> tuple[int, str]:

@@ -48,6 +48,7 @@ class Device:
         set_count: How often it was set and not reset.
         busy_s: Until when each engine of the hardware is busy: "compute", "up", "down".
         spent_s: How long each was busy altogether.
+        began_s: When each was used first.
         lost: The code that every call returns once the card is lost; 0 while it is not.
     """
 
@@ -60,6 +61,7 @@ class Device:
     default: Context | None = None
     busy_s: dict[str, float] = field(default_factory=dict)
     spent_s: dict[str, float] = field(default_factory=dict)
+    began_s: dict[str, float] = field(default_factory=dict)
     lost: int = 0
     peers: set[int] = field(default_factory=set)
     _place: socket.socket | None = None
@@ -68,7 +70,9 @@ class Device:
     def occupy(self, engine: str, ready_s: float, seconds: float) -> float:
         """Use an engine of the hardware as soon as it is free; return when it is done."""
         with self._lock:
-            end_s = max(ready_s, self.busy_s.get(engine, 0.0)) + seconds
+            start_s = max(ready_s, self.busy_s.get(engine, 0.0))
+            end_s = start_s + seconds
+            self.began_s.setdefault(engine, start_s)
             self.busy_s[engine] = end_s
             self.spent_s[engine] = self.spent_s.get(engine, 0.0) + seconds
         return end_s

@@ -143,6 +143,8 @@ def stream_wait_event(machine: Machine, context: Context, stream_handle: int, ha
     if record is None:
         machine.lenient(f"{event} was not recorded, so there is nothing to wait for")
         return 0
+    if not event.flags & _SYNC:
+        machine.lenient(f"{event} was made without the flag SYNC, 0x1, so streams cannot wait")
     gone_on = Latch()
     event.waits = [each for each in event.waits if not each.done]
     event.waits.append(gone_on)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -80,5 +81,16 @@ class Faults:
                 continue
             self._counts[at] += 1
             if due is None and fault.at <= self._counts[at] < fault.at + fault.times:
-                due = fault
+                due = fault if _first_time(fault) else None
         return due
+
+
+def _first_time(fault: Fault) -> bool:
+    """Whether a fault that strikes once, in whichever process, did not do so yet."""
+    if not fault.once_file:
+        return True
+    try:
+        os.close(os.open(fault.once_file, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC))
+    except FileExistsError:
+        return False
+    return True

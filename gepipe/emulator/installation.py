@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Environment variables: which `acl` to use, and the emulator's profile and mode.
 CHOICE, PROFILE, MODE = "GEPIPE_ACL", "GEPIPE_ACL_PROFILE", "GEPIPE_ACL_MODE"
+#: A folder in which each process leaves a file of how busy its cards were when ACL is finalised.
+STATISTICS = "GEPIPE_ACL_STATISTICS"
 
 
 def is_chosen() -> bool:
@@ -55,7 +57,9 @@ def create(
         mode = os.environ.get(MODE, Mode.COMPATIBLE.value)
     if isinstance(mode, str):
         mode = Mode.named(mode)
-    return build(Machine(profile, mode, Report(quiet=quiet)))
+    machine = Machine(profile, mode, Report(quiet=quiet))
+    machine.statistics_folder = os.environ.get(STATISTICS, "")
+    return build(machine)
 
 
 def install(

@@ -48,6 +48,7 @@ class Machine:
     """The state of one emulated `acl`.
 
     Attributes:
+        statistics_folder: Where `finalize` leaves statistics; nowhere if empty.
         trouble: Whether calls must look closer before they begin: faults, or after a fork.
         host_clock: What the program has waited for. See `gepipe.emulator.order`.
     """
@@ -76,6 +77,7 @@ class Machine:
         self.workers: dict[int, Worker] = {}
         self.trouble = bool(self.profile.faults)
         self.forked = False
+        self.statistics_folder = ""
         self.closed = False
         self.devices = [
             Device(index, card, DeviceMemory(self, index, self.profile.devices[card]))

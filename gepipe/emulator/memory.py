@@ -139,8 +139,15 @@ class DeviceMemory:
         self._next = 0
 
     def _map(self) -> None:
-        self._span = 4 * max(self.total, 1 << 20)
-        self.base = native.map_lazily(self._span)
+        for factor in (4, 2, 1):
+            self._span = factor * max(self.total, 1 << 20)
+            try:
+                self.base = native.map_lazily(self._span)
+            except MemoryError:
+                if factor == 1:
+                    raise
+            else:
+                break
         self._shift = 0
         if self._machine.profile.run_mode == "host":
             bytes_at, self.base = self.base, native.reserve(self._span)

@@ -12,7 +12,7 @@ import json
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -215,22 +215,23 @@ def write_om(  # noqa: PLR0913 - they belong together
     Raises:
         ValueError: The parts contradict each other.
     """
-    if not output_shapes and not ranges:
-        output_shapes = [_filled(outputs, gear) for gear in (gears.values if gears else [()])]
     model = OmModel(
         name or Path(path).stem,
         tuple(inputs),
         tuple(outputs),
         graph or b"",
         gears,
-        tuple(tuple(tuple(shape) for shape in shapes) for shapes in output_shapes),
-        {key: tuple(tuple(pair) for pair in pairs) for key, pairs in (ranges or {}).items()},  # type: ignore[misc]
-        dict(aipp or {}),
-        weight_bytes or 0,
-        work_bytes or 0,
-        soc,
+        ranges={
+            key: tuple((low, high) for low, high in each) for key, each in (ranges or {}).items()
+        },
+        aipp=dict(aipp or {}),
+        soc=soc,
     )
     _validate(model)
+    if not output_shapes and not ranges:
+        output_shapes = [_filled(outputs, gear) for gear in (gears.values if gears else [()])]
+    shapes = tuple(tuple(tuple(shape) for shape in each) for each in output_shapes)
+    model = replace(model, output_shapes=shapes)
     flow = sum(model.input_bytes(i) for i in range(len(model.inputs)))
     flow += sum(model.output_bytes(i) for i in range(len(model.outputs)))
     sizes = {

@@ -19,8 +19,7 @@ A profile is a YAML file; unknown keys are errors. Everything has a default:
       - {call: mdl.execute_async, at: 3, code: 507011}      # fails when it runs
       - {call: rt.malloc, at: 2, code: 207001, times: 5}
       - {call: mdl.execute_async, at: 9, hang: true, device: 1}
-      - {call: mdl.execute_async, at: 12, lost: true}       # the card is gone until reset
-
+      - {call: mdl.execute_async, at: 12, lost: true}       # the card is gone for this process
 """
 
 from __future__ import annotations
@@ -90,6 +89,8 @@ class Fault:
         code: What is returned, or by an asynchronous call reported when its stream is waited for.
         hang: The call or task never ends.
         lost: The device is lost: every later call on it fails with `code`.
+        once_file: A file that is made when the fault strikes, and spares every process from then
+            on; for programs that replace a process whose card failed.
     """
 
     call: str
@@ -99,6 +100,7 @@ class Fault:
     code: int = _LOST_HEARTBEAT
     hang: bool = False
     lost: bool = False
+    once_file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +289,7 @@ def _faults(value: object) -> tuple[Fault, ...]:
     if not isinstance(value, list):
         raise ValueError(f"a list was expected, not {value!r}")  # noqa: TRY004
     readers: dict[str, Callable[[object], Any]] = {each.name: _count for each in fields(Fault)}
-    readers |= {"call": _text, "hang": _flag, "lost": _flag}
+    readers |= {"call": _text, "hang": _flag, "lost": _flag, "once_file": _text}
     faults = tuple(Fault(**_checked(each, readers)) for each in value)
     for fault in faults:
         if fault.code not in CODES:

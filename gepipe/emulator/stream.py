@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from gepipe.emulator.machine import Machine
     from gepipe.emulator.profile import Fault
 
-INVALID_PARAM, STREAM_CONTEXT, NO_STREAM, SYNC_TIMEOUT = 100000, 107003, 207008, 507046
+INVALID_PARAM, NO_STREAM, SYNC_TIMEOUT = 100000, 207008, 507046
+_GLANCE_S, _PATIENCE = 0.05, 600
 
 
 @dataclass(slots=True)
@@ -141,7 +142,6 @@ class Stream:
                     code = task.run(self)
             except EmulatorError as error:
                 code, text = 507013, str(error)
-                self.machine.report.breaks.append(text)
             except Exception:  # noqa: BLE001 - a thread of the emulator may not die of it
                 code, text = 507000, f"internal error of the emulator in {task.label}"
                 self.machine.report.say(text)
@@ -206,11 +206,16 @@ class Stream:
         self.end()
 
     def end(self) -> None:
-        """End the thread when it has done what is queued."""
-        if self.thread is not None:
-            self.queue.put(None)
-            self.thread.join(0.5)
-            self.thread = None
+        """End the thread when it has done what is queued, unless it is stuck."""
+        if self.thread is None:
+            return
+        self.queue.put(None)
+        left = _PATIENCE
+        self.thread.join(_GLANCE_S)
+        while self.thread.is_alive() and not self.hangs and self.blocked_on is None and left:
+            self.thread.join(_GLANCE_S)
+            left -= 1
+        self.thread = None
 
 
 def _fail(fault: Fault, stream: Stream) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,9 +61,27 @@ def finalize(machine: Machine) -> int:
     if left and machine.strict:  # compatible mode tells of it at the end of the program
         machine.lenient(f"acl.finalize with {len(left)} objects left, such as {left[0]}")
     machine.initialised, machine.finalised = False, True
+    if machine.statistics_folder:
+        write_statistics(machine)
     for device in machine.devices:
         device.leave()
     return 0
+
+
+def write_statistics(machine: Machine) -> None:
+    """Write how busy the devices of this process were: seconds, by engine of the hardware."""
+    cards = [
+        {
+            "card": device.card,
+            "busy_s": device.spent_s,
+            "began_s": device.began_s,
+            "ended_s": device.busy_s,
+            "memory_peak_bytes": device.memory.peak,
+        }
+        for device in machine.devices
+    ]
+    path = Path(machine.statistics_folder) / f"{os.getpid()}.json"
+    path.write_text(json.dumps({"profile": machine.profile.name, "devices": cards}))
 
 
 @acl_call("finalize_reference", "", "vr")

@@ -379,21 +379,21 @@ def test_executions_take_as_long_as_the_profile_says(make: Callable[..., Card]) 
         card.ok(model.execute_async(card.stream))
     card.ok(rt.record_event(end, card.stream))
     card.ok(rt.synchronize_stream(card.stream))
-    assert card.ok(rt.event_elapsed_time(start, end)) == pytest.approx(45, abs=0.5)
+    assert 45 <= card.ok(rt.event_elapsed_time(start, end)) < 55
 
 
 def test_copies_overlap_executions(make: Callable[..., Card]) -> None:
-    card = make(latency_ms=20, copy={"gb_per_s": 0.001, "latency_us": 0}).open()
+    card = make(latency_ms=60, copy={"gb_per_s": 0.001, "latency_us": 0}).open()
     model, rt = card.loaded("timing"), card.acl.rt
     copy = card.ok(rt.create_stream())
-    size = 20_000  # 20 ms
+    size = 60_000  # 60 ms
     ptr, host = card.device(size), card.pinned(size)
     began = card.machine.schedule.now()
     card.ok(model.execute_async(card.stream))
     card.ok(rt.memcpy_async(ptr, size, host, size, H2D, copy))
     for stream in (card.stream, copy):
         card.ok(rt.synchronize_stream(stream))
-    assert card.machine.schedule.now() - began < 0.035
+    assert card.machine.schedule.now() - began < 0.1
 
 
 # --- gears ------------------------------------------------------------------------------------
