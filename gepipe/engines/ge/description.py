@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -150,12 +149,10 @@ def describe(acl: Acl, desc: int, path: Path, model_id: int | None = None) -> De
 
 def _input(acl: Acl, desc: int, index: int, path: Path, model_id: int | None) -> Tensor:
     dtype = _dtype(acl.get_input_type(desc, index), f"{path}: input {index}")
-    dims = _extents(acl.get_input_dims(desc, index))
+    # These differ only with static AIPP: YUV takes 1.5 bytes a pixel.
+    second = acl.has("mdl.get_input_dims_v2")
+    dims = _extents((acl.get_input_dims_v2 if second else acl.get_input_dims)(desc, index))
     nbytes = acl.get_input_size(desc, index)
-    whole = DYNAMIC not in dims
-    if whole and math.prod(dims) * DTYPES[dtype].itemsize != nbytes:
-        # Only with static AIPP: YUV takes 1.5 bytes a pixel, and only these dims say so.
-        dims = _extents(acl.get_input_dims_v2(desc, index))
     pixels = False
     if model_id is not None and acl.has("mdl.get_aipp_type"):
         try:

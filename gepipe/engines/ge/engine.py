@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -42,6 +41,7 @@ class GeEngine:
     """
 
     on_cpu = False
+    keeps_time = True
     in_flight = 2
     #: Processes that one device takes at most, says the CANN manual; 32 in a virtual machine.
     max_instances = 64
@@ -174,15 +174,15 @@ class GeEngine:
         if os.getpid() != self._pid:
             self._library.check_process()
             raise DeviceStateError("the engine was opened in another process", fatal=True)
-        if threading.get_ident() != self._session.thread:
-            self._session.enter_thread()
+        self._session.enter_thread()
 
     def _close_session(self) -> None:
         try:
             self._session.close()
         finally:
-            last = self._library.users == 1
-        if last and self._library.emulated and (left := self._library.machine.leaks()):
+            used = self._library
+            last = used.users == 1 and used.owned
+        if last and used.emulated and (left := used.machine.leaks()):
             raise InternalError(f"{len(left)} objects were not released: {'; '.join(left)}")
 
 

@@ -279,16 +279,13 @@ class Execution:
         place, acl = self._sets[0], self._acl
         inputs = tuple((batch, *spec.shape[1:]) for spec in shapes.inputs)
         gear = Gear(batch, inputs, (), ())
-        needed = sum(port.nbytes or _PROBE_NBYTES for port in place.outputs)
-        for port, nbytes in zip(
-            place.inputs, gear.input_nbytes(self._session.description.inputs), strict=True
-        ):
-            needed += nbytes
-            self._grow(port, nbytes)
+        sizes = gear.input_nbytes(self._session.description.inputs)
+        for port, nbytes in zip(place.inputs, sizes, strict=True):
+            port.grow(nbytes)
             acl.memset(port.device, port.nbytes, 0, nbytes)
         for port in place.outputs:
             if not port.tensor.nbytes:
-                self._grow(port, _PROBE_NBYTES)
+                port.grow(_PROBE_NBYTES)
         place.describe(gear)
         acl.execute_async(
             self._session.model_id,
@@ -305,8 +302,3 @@ class Execution:
                     f"for a batch of {batch}; expected the batch as its first axis"
                 )
         shapes.set_outputs(tuple(shape[1:] for shape in found if shape))
-
-    def _grow(self, port: Any, nbytes: int) -> None:
-        if nbytes > port.nbytes:
-            self._session.pool.grow(2 * nbytes)
-            port.grow(nbytes)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from gepipe.engines.ge.buddy import Buddy, charged
+from gepipe.engines.ge.buddy import Buddy, charged, span
 from gepipe.engines.ge.runtime import DDR_MEMORY, HBM_MEMORY, HUGE_FIRST, Acl
 from gepipe.errors import DeviceMemoryError, InternalError
 
@@ -52,10 +52,17 @@ class PoolStatistics:
 
 
 class DevicePool:
-    """Pieces of device memory, each on a 64-byte boundary. Close it after everything is freed."""
+    """Pieces of device memory, each on a 64-byte boundary. Close it after everything is freed.
 
-    def __init__(self, acl: Acl, nbytes: int) -> None:
+    Args:
+        acl: The functions of ACL.
+        nbytes: Bytes to begin with.
+        elastic: Whether to take more from the device when they do not suffice.
+    """
+
+    def __init__(self, acl: Acl, nbytes: int, *, elastic: bool = False) -> None:
         self._acl = acl
+        self._elastic = elastic
         self._blocks: list[tuple[int, Buddy]] = []
         self._out: dict[int, tuple[int, Buddy, int]] = {}  # address: base, block, size
         self._prepared: dict[int, list[tuple[int, int, Buddy]]] = {}  # size: address, base, block
@@ -165,6 +172,9 @@ class DevicePool:
         piece = self._fit(nbytes)
         if piece is None and self._prepared:
             self.compact()
+            piece = self._fit(nbytes)
+        if piece is None and self._elastic:
+            self.grow(span([nbytes, nbytes]))
             piece = self._fit(nbytes)
         if piece is None:
             state = self.statistics()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -54,14 +53,17 @@ class Session:
             self.model_id = self._load(before, stack)
             acl.get_desc(self.desc, self.model_id)
             self.description = describe(acl, self.desc, file.path, self.model_id)
-            self.pool = DevicePool(acl, self._pool_nbytes(self.description))
+            self.pool = DevicePool(
+                acl,
+                self._pool_nbytes(self.description),
+                elastic=self.description.kind == "range",
+            )
             stack.callback(self.pool.close)
             self._resources = stack.pop_all()
 
     def enter_thread(self) -> None:
-        """Make the context that of the calling thread; nothing of it is inherited."""
+        """Make the context that of the calling thread, which may have had another since."""
         self.acl.set_context(self.context)
-        self.thread = threading.get_ident()
 
     def shapes(self, dataset: int, pinned: Mapping[str, Shape]) -> Shapes:
         """Return the model's gears.
@@ -138,7 +140,6 @@ class Session:
         else:  # a plain reset_device of older releases would take another library's objects
             self._keep_context(stack)
         self.context: int = with_patience(partial(acl.create_context, device), what)
-        self.thread = threading.get_ident()
         stack.callback(acl.destroy_context, self.context)
         if acl.get_run_mode() != RUNS_ON_HOST:
             self.notes.append("this process runs on the device itself")

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import os
+import threading
+
+import numpy as np
+import pytest
+
+from gepipe.emulator import Profile
+from gepipe.emulator.device import Device
+from gepipe.engines.ge import library
+from gepipe.errors import (
+    BackendError,
+    DeviceError,
+    DeviceLostError,
+    DeviceMemoryError,
+    DeviceStateError,
+    DeviceTimeoutError,
+    ModelLoadError,
+)
+from tests.unit.engines.ge.bed import outputs_for, ramp, run
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch) -> None:
+    monkeypatch.setattr(library, "_PAUSES_S", (0.001,) * 3)
+
+
+def test_failed_execution_is_blamed_on_its_own_batch(npu) -> None:
+    bed = npu(faults=[{"call": "mdl.execute_async", "at": 2, "code": 207003}])
+    engine = bed.open(bed.timed())
+    good = run(engine, 4, x=ramp(4, 4))["y"]
+    outputs = [outputs_for(engine, 4) for _ in range(2)]
+    tokens = [engine.submit({"x": ramp(4, 4)}, each, 4) for each in outputs]
+
+    with pytest.raises(DeviceError) as failure:
+        engine.collect(tokens[0])
+    engine.collect(tokens[1])
+
+    assert failure.value.code == 207003
+    assert not failure.value.fatal
+    assert (outputs[0]["y"] == 7).all(), "outputs of a failed execution were delivered"
+    assert np.array_equal(outputs[1]["y"], good)
+
+
+@pytest.mark.parametrize("code", [507011, 507015])
+def test_failed_kernel_costs_the_process(npu, code) -> None:
+    bed = npu(faults=[{"call": "mdl.execute_async", "at": 1, "code": code}])
+    bed.may_leak = True
+    engine = bed.open(bed.timed())
+
+    with pytest.raises(DeviceError, match=f"{code} ACL_ERROR_RT_") as failure:
+        run(engine, 4, x=ramp(4, 4))
+    with pytest.raises(DeviceError):
+        run(engine, 4, x=ramp(4, 4))
+
+    assert failure.value.fatal
+    assert failure.value.code == code
+    assert failure.value.call == "acl.rt.synchronize_stream"
+
+
+def test_hanging_execution_ends_at_its_limit(npu) -> None:
+    bed = npu(faults=[{"call": "mdl.execute_async", "at": 2, "hang": True}])
+    bed.may_leak = True
+    engine = bed.open(bed.timed(), timeout_s=0.1)
+    run(engine, 4, x=ramp(4, 4))
+    tokens = [engine.submit({"x": ramp(4, 4)}, outputs_for(engine, 4), 4) for _ in range(2)]
+
+    with pytest.raises(DeviceTimeoutError, match=r"batch of 4.*0\.1 s.*507046") as failure:
+        engine.collect(tokens[0])
+    with pytest.raises(DeviceError):
+        engine.collect(tokens[1])
+    engine.close()
+
+    assert failure.value.fatal
+    assert failure.value.kind == "timeout"
+    assert isinstance(failure.value, TimeoutError)
+
+
+def test_slow_but_moving_batches_stay_within_their_limits(npu) -> None:
+    bed = npu(latency_ms={4: 60})
+    engine = bed.open(bed.timed(), timeout_s=0.1)
+
+    run(engine, 20, x=ramp(20, 4))  # five executions of 60 ms each
+
+
+def test_lost_device_is_fatal_and_close_does_not_hang(npu) -> None:
+    bed = npu(faults=[{"call": "mdl.execute_async", "at": 1, "lost": True}])
+    bed.may_leak = True
+    engine = bed.open(bed.timed())
+
+    with pytest.raises(DeviceLostError, match="507010 ACL_ERROR_RT_LOST_HEARTBEAT") as failure:
+        run(engine, 4, x=ramp(4, 4))
+    engine.close()
+
+    assert failure.value.fatal
+    assert failure.value.kind == "device_lost"
+
+
+@pytest.mark.parametrize("call", ["rt.memcpy_async", "rt.record_event", "rt.stream_wait_event"])
+def test_failure_of_a_step_fails_the_batch_and_the_next_one_works(npu, call) -> None:
+    bed = npu(faults=[{"call": call, "at": 2, "code": 207010}])
+    engine = bed.open(bed.timed())
+    good = run(engine, 3, x=ramp(3, 4))["y"] if call != "rt.memcpy_async" else None
+
+    with pytest.raises(DeviceError, match="207010"):
+        run(engine, 3, x=ramp(3, 4))
+    again = run(engine, 3, x=ramp(3, 4))["y"]
+
+    assert good is None or np.array_equal(again, good)
+
+
+#: Calls that are made only once while an engine opens.
+_ONCE = {
+    "init",
+    "rt.set_device",
+    "rt.create_context",
+    "mdl.query_size",
+    "mdl.get_desc_from_file",
+    "mdl.load_from_file_with_mem",
+    "mdl.get_desc",
+}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "init",
+        "rt.set_device",
+        "rt.create_context",
+        "rt.create_stream",
+        "rt.malloc",
+        "rt.malloc_host",
+        "mdl.query_size",
+        "mdl.get_desc_from_file",
+        "mdl.load_from_file_with_mem",
+        "mdl.get_desc",
+        "mdl.get_output_dims",
+        "mdl.add_dataset_buffer",
+    ],
+)
+@pytest.mark.parametrize("at", [1, 2])
+def test_half_open_engine_leaves_nothing(npu, call, at) -> None:
+    bed = npu(faults=[{"call": call, "at": at, "code": 207001}])
+    model = bed.timed()
+
+    if at == 2 and call in _ONCE:
+        assert bed.open(model)
+        return
+    with pytest.raises(DeviceMemoryError) as failure:
+        bed.open(model)
+
+    assert failure.value.code == 207001
+    assert failure.value.call == f"acl.{call}"
+    assert not bed.machine.initialised
+
+
+def test_model_that_does_not_fit_is_refused_with_the_sums(npu) -> None:
+    bed = npu(devices=[{"memory": "1GiB", "used": "600MiB"}])
+    model = bed.timed(weight_bytes=500 << 20, work_bytes=100 << 20)
+
+    with pytest.raises(ModelLoadError, match=r"weights 0\.49 GiB, work 100\.0 MiB, buffers for 2"):
+        bed.open(model)
+
+
+def test_busy_device_is_tried_again(npu) -> None:
+    faults = [{"call": "rt.set_device", "at": 1, "times": 2, "code": 507033}]
+    bed = npu(faults=faults)
+
+    assert run(bed.open(bed.timed()), 1, x=ramp(1, 4))
+
+
+def test_device_that_stays_busy_is_explained(npu) -> None:
+    faults = [{"call": "rt.set_device", "at": 1, "times": 99, "code": 507033}]
+    bed = npu(faults=faults)
+
+    with pytest.raises(DeviceError, match=r"device 0 is busy.*at most 64.*npu-smi|npu-smi.*64"):
+        bed.open(bed.timed())
+
+
+def test_no_more_processes_than_a_card_takes(npu) -> None:
+    bed = npu(limits={"processes": 2})
+    model = bed.timed()
+    others = []
+    for _ in range(2):
+        device = Device(0, 0, bed.machine.devices[0].memory)
+        assert device.enter(bed.machine)
+        others.append(device)
+    try:
+        with pytest.raises(DeviceError, match="used by 2 processes already"):
+            bed.open(model)
+    finally:
+        for device in others:
+            device.leave()
+
+
+def test_unknown_device_is_refused(npu) -> None:
+    bed = npu()
+
+    with pytest.raises(BackendError, match="device 3 does not exist: 1 can be seen"):
+        bed.open(bed.timed(), device=3)
+
+
+def test_acl_of_another_library_is_left_alone(npu) -> None:
+    bed = npu()
+    import acl
+
+    assert acl.init() == 0
+    assert acl.rt.set_device(0) == 0
+    theirs, _ = acl.rt.get_context()
+    engine = bed.open(bed.timed())
+    run(engine, 2, x=ramp(2, 4))
+
+    engine.close()
+
+    assert acl.rt.get_context() == (theirs, 0)
+    assert acl.rt.reset_device(0) == 0
+    assert acl.finalize() == 0
+
+
+def test_engine_works_in_another_thread(npu) -> None:
+    bed = npu()
+    engine = bed.open(bed.timed())
+    expected = run(engine, 2, x=ramp(2, 4))["y"]
+    got = []
+    thread = threading.Thread(target=lambda: got.append(run(engine, 2, x=ramp(2, 4))["y"]))
+
+    thread.start()
+    thread.join()
+
+    assert np.array_equal(got[0], expected)
+
+
+def test_fork_is_refused_in_words(npu) -> None:
+    bed = npu()
+    engine = bed.open(bed.timed())
+    read, write = os.pipe()
+
+    pid = os.fork()
+    if pid == 0:
+        try:
+            run(engine, 1, x=ramp(1, 4))
+        except DeviceStateError as error:
+            os.write(write, f"{error.fatal} {error}".encode())
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    os.close(write)
+    said = os.read(read, 1000).decode()
+    os.close(read)
+
+    assert said.startswith("True this process was forked")
+    assert '"spawn"' in said
+
+
+def test_profile_of_the_default_name_has_one_card() -> None:
+    assert len(Profile().devices) == 1
