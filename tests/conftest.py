@@ -65,6 +65,14 @@ def nothing_is_left_behind() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def what_a_process_opens_once() -> None:
+    """Open it before the first test, which would otherwise seem to leave it behind."""
+    from gepipe.ops.codecs import _complaints
+
+    _complaints()
+
+
+@pytest.fixture(scope="session", autouse=True)
 def fork_server_ends_with_the_session() -> Iterator[None]:
     yield
     if "gepipe.runtime.process" in sys.modules:

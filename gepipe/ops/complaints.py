@@ -7,15 +7,21 @@ the words are a finding about one file; let through, they are noise between the 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
 T = TypeVar("T")
 
-#: Of libjpeg's warnings (jerror.h, JWRN_*), those after which pixels are wrong. Others, such as
-#: "extraneous bytes before marker", come with sound files of careless cameras too.
-_DAMAGE = (b"premature end of data segment", b"bad Huffman code", b"bad arithmetic code")
+#: Of libjpeg's warnings (jerror.h, JWRN_*), those after which pixels are wrong.
+_DAMAGE = re.compile(
+    rb"premature end of data segment|bad Huffman code|bad arithmetic code"
+    rb"|(?P<count>\d+) extraneous bytes before marker"
+)
+#: So many bytes too many come with sound files of careless cameras; more are a scan whose codes
+#: lost their step.
+_EXTRANEOUS_MAX = 64
 
 
 class Complaints:
@@ -46,8 +52,9 @@ class Complaints:
     def _damage(self, said: bytes) -> str:
         damage = ""
         for line in said.splitlines(keepends=True):
-            if any(word in line for word in _DAMAGE):
-                damage = line.decode("utf-8", "replace").strip()
+            if match := _DAMAGE.search(line):
+                if int(match["count"] or _EXTRANEOUS_MAX + 1) > _EXTRANEOUS_MAX:
+                    damage = line.decode("utf-8", "replace").strip()
             elif b"JPEG" not in line:
                 os.write(self._stderr, line)
         return damage

@@ -416,12 +416,14 @@ def test_a_damaged_colour_profile_does_no_harm(files):
 def with_noise_inside(data: bytes) -> bytes:
     """Overwrite 300 bytes in the middle of a JPEG's scan, so that its codes make no sense."""
     middle = len(data) // 2
-    return data[:middle] + bytes([0x12, 0x00, 0xAB] * 100) + data[middle + 300 :]
+    noise = np.random.default_rng(0).integers(0, 255, 300, np.uint8).tobytes()
+    return data[:middle] + noise + data[middle + 300 :]
 
 
 @pytest.fixture
 def noisy_jpeg():
-    pixels = np.random.default_rng(3).integers(0, 255, (240, 320, 3), np.uint8)
+    steps = np.arange(320 * 240 * 3, dtype=np.float64).reshape(240, 320, 3)
+    pixels = (127 + 120 * np.sin(steps / 97)).astype(np.uint8)
     return with_noise_inside(cv2.imencode(".jpg", pixels)[1].tobytes())
 
 
