@@ -73,7 +73,7 @@ def _end(machine: Machine, address: int, count: int, verb: str) -> tuple[End, in
 def move(machine: Machine, target: End, source: End, count: int) -> None:
     """Copy bytes; bytes that cannot be accessed are a rule break, never a crash."""
     if source.known and target.known:
-        ctypes.memmove(target.real, source.real, count)
+        native.copy(target.real, source.real, count)
         return
     if source.known:
         moved = native.write_host(target.real, source.real, count)
@@ -218,7 +218,7 @@ def _stage(machine: Machine, target: End, source: End, count: int, way: int) -> 
     if way == _H2D:
         return _sample(source, count)
     if machine.strict:
-        ctypes.memset(target.real, _SPOILT, min(count, _SAMPLE_BYTES))
+        native.fill(target.real, _SPOILT, min(count, _SAMPLE_BYTES))
     return None
 
 
@@ -273,7 +273,7 @@ def memset(machine: Machine, _context: Context, ptr: int, room: int, value: int,
     if end is None:
         return result
     touch(machine, end, count, writes=True, label="this filling")
-    ctypes.memset(end.real, result, count)
+    native.fill(end.real, result, count)
     return 0
 
 
@@ -297,7 +297,7 @@ def memset_async(  # noqa: PLR0913, PLR0917 - acl has as many
 
     def run(_: Stream) -> int:
         machine.host.locate(end.address, count)
-        ctypes.memset(end.real, result, count)
+        native.fill(end.real, result, count)
         return 0
 
     label = f"acl.rt.memset_async at {Site()}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,12 +11,11 @@ from gepipe.emulator.api import acl_call
 from gepipe.emulator.buffers import Dataset, TensorDesc, buffer_of, dataset_of
 from gepipe.emulator.compute import session_of, view
 from gepipe.emulator.copies import End
-from gepipe.emulator.describe import input_bytes
 from gepipe.emulator.gears import gear_bytes
 from gepipe.emulator.handles import Site
 from gepipe.emulator.memory import Block
 from gepipe.emulator.model import Model, own_model
-from gepipe.emulator.om import OmModel, Shape
+from gepipe.emulator.plan import Plan, plan_of
 from gepipe.emulator.stream import Stream, Task
 from gepipe.tensors import DTYPES
 
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
     from gepipe.emulator.machine import Machine
     from gepipe.emulator.order import Uses
 
-INVALID_PARAM, MISMATCH, SHAPE_OUT_OF_RANGE, NO_MEMORY = 100000, 145000, 100000, 245000
+INVALID_PARAM, MISMATCH, NO_MEMORY = 100000, 145000, 245000
 #: By how much a buffer may be too small: see the CANN manual on model inputs.
 _SLACK_BYTES = 64
 
@@ -38,64 +36,51 @@ class Run:
     Attributes:
         inputs: Where each input lies.
         outputs: Where each output lies.
-        shapes: The shape of each input.
-        output_shapes: The shape of each output; None while only the result tells.
-        batch: How many rows the profile is asked about.
+        plan: Their shapes and sizes.
+        gear_end: Where the gear input lies, if a gear was set.
     """
 
     model: Model
     inputs: list[End]
     outputs: list[End]
-    shapes: list[Shape]
-    output_shapes: list[Shape] | None
-    batch: int
+    plan: Plan
     datasets: tuple[Dataset, Dataset]
     gear_end: End | None
-    gear: Shape
 
     def uses(self) -> tuple[tuple[Uses, int, int, bool], ...]:
         """Return what it uses, for `Stream.submit`."""
         used = [(self.model.uses, 0, 1, True)]
         used += [(dataset.uses, 0, 1, False) for dataset in self.datasets]
         for ends, sizes, writes in (
-            (self.inputs, self._sizes(), False),
-            (self.outputs, self._output_sizes(), True),
+            (self.inputs, self.plan.input_bytes, False),
+            (self.outputs, self.plan.written_bytes, True),
         ):
-            for end, size in zip(ends, sizes, strict=True):
+            for end, size in zip(ends, sizes):  # noqa: B905 - the gear input comes below
                 assert end.block is not None
                 used.append((end.block.uses, end.address, end.address + size, writes))
         if self.gear_end is not None and self.gear_end.block is not None:
             first = self.gear_end.address
-            used.append((self.gear_end.block.uses, first, first + 4 * len(self.gear), False))
+            used.append((self.gear_end.block.uses, first, first + self._gear_bytes, False))
         used += [
             (block.uses, block.base, block.base + block.size, True)
             for block in self.model.work_blocks
         ]
         return tuple(used)
 
-    def _sizes(self) -> list[int]:
-        om = self.model.om
-        if om.aipp:
-            return [om.input_bytes(index) for index in range(len(om.inputs))]
-        pairs = zip(om.inputs, self.shapes, strict=True)
-        return [tensor.itemsize * math.prod(shape) for tensor, shape in pairs]
-
-    def _output_sizes(self) -> list[int]:
-        if self.output_shapes is None:
-            return [1 << 12 for _ in self.outputs]
-        pairs = zip(self.model.om.outputs, self.output_shapes, strict=True)
-        return [tensor.itemsize * math.prod(shape) for tensor, shape in pairs]
+    @property
+    def _gear_bytes(self) -> int:
+        return 4 * len(self.plan.gear)
 
     def compute(self, machine: Machine) -> None:
         """Read all inputs, then write all outputs."""
         om = self.model.om
         if self.gear_end is not None:
-            held = ctypes.string_at(self.gear_end.real, 4 * len(self.gear))
-            if held != gear_bytes(self.gear):
+            held = ctypes.string_at(self.gear_end.real, self._gear_bytes)
+            if held != gear_bytes(self.plan.gear):
                 machine.lenient("something wrote into the gear input after the gear was set")
         arrays = []
         for index, (tensor, shape, end) in enumerate(
-            zip(om.inputs, self.shapes, self.inputs, strict=True)
+            zip(om.inputs, self.plan.shapes, self.inputs, strict=True)
         ):
             aipp = om.aipp.get(tensor.name)
             if aipp is not None and aipp.input_format == "YUV420SP_U8":
@@ -104,7 +89,7 @@ class Run:
                 arrays.append(view(end.real, tensor.dtype, shape))
         if self.model.session is None:
             self.model.session = session_of(om)
-        results = self.model.session.run(arrays, self.output_shapes)
+        results = self.model.session.run(arrays, self.plan.output_shapes)
         for index, (end, result) in enumerate(zip(self.outputs, results, strict=True)):
             self._store(machine, index, end, result)
 
@@ -113,7 +98,7 @@ class Run:
         machine.host.locate(end.address, result.nbytes)
         view(end.real, result.dtype, result.shape)[...] = result
         tensor = self.model.om.outputs[index]
-        if self.output_shapes is None or self.datasets[1].descs.get(index) is not None:
+        if self.plan.output_shapes is None or self.datasets[1].descs.get(index) is not None:
             self.datasets[1].descs[index] = TensorDesc(
                 DTYPES[tensor.dtype].acl, tuple(result.shape), 2, tensor.name, owned=False
             )
@@ -142,36 +127,6 @@ def _locate(  # noqa: PLR0913, PLR0917 - they belong together
     return End(buffer.ptr, block, known=True), 0
 
 
-def _gear(machine: Machine, model: Model, dataset: Dataset) -> tuple[int, bool]:
-    """Return the gear to run at, and whether it was set."""
-    if model.om.gears is None:
-        return 0, False
-    if dataset.gear is not None and dataset.gear[0] == model.id:
-        if dataset.gear[1] != model.gear:
-            machine.report.note(f"{model} was last set to another gear than {dataset} has")
-        return dataset.gear[1], True
-    if model.gear is not None:
-        machine.lenient(f"no gear was set on {dataset}: {model} keeps that of another dataset")
-        return model.gear, False
-    return model.om.largest_gear, False
-
-
-def _range_shapes(machine: Machine, model: Model, dataset: Dataset) -> tuple[list[Shape], int]:
-    shapes = []
-    for index, tensor in enumerate(model.om.inputs):
-        desc = dataset.descs.get(index)
-        shape = tensor.shape if desc is None else desc.dims
-        pairs = model.om.ranges.get(tensor.name, tuple((n, n) for n in tensor.shape))
-        if len(shape) != len(pairs) or any(
-            n < low or (high != -1 and n > high)
-            for n, (low, high) in zip(shape, pairs, strict=True)
-        ):
-            text = f"input {index} of {model}: shape {list(shape)} is not within {list(pairs)}"
-            return [], machine.fail(SHAPE_OUT_OF_RANGE, text)
-        shapes.append(shape)
-    return shapes, 0
-
-
 def _prepare(  # noqa: PLR0911, PLR0913 - one argument after the other is checked
     machine: Machine, context: Context, model_id: int, ins: int, outs: int, *, allocate: bool
 ) -> tuple[Run | None, int]:
@@ -182,62 +137,23 @@ def _prepare(  # noqa: PLR0911, PLR0913 - one argument after the other is checke
     given, results = dataset_of(machine, ins), dataset_of(machine, outs)
     if given is None or results is None:
         return None, INVALID_PARAM
-    om = model.om
-    gear, was_set = _gear(machine, model, given)
-    shapes, output_shapes, code = _shapes(machine, model, given, gear)
-    if code:
+    plan, was_set, code = plan_of(machine, model, given)
+    if plan is None:
         return None, code
-    sizes = [_input_bytes(om, index, shape) for index, shape in enumerate(shapes)]
-    if om.gears is not None:
-        sizes.append(input_bytes(om, len(om.inputs)))
-    result_sizes = [0] * len(om.outputs)
-    if output_shapes is not None:
-        pairs = zip(om.outputs, output_shapes, strict=True)
-        result_sizes = [math.prod(shape) * tensor.itemsize for tensor, shape in pairs]
-    if allocate and not _filled_in(machine, context, results, result_sizes):
+    if allocate and not _filled_in(machine, context, results, plan.output_bytes):
         return None, machine.fail(NO_MEMORY, f"no memory for the outputs of {model}")
-    ends, code = _located(machine, model, given, sizes, "input")
+    ends, code = _located(machine, model, given, plan.input_bytes, "input")
     if code:
         return None, code
-    results_at, code = _located(machine, model, results, result_sizes, "output")
+    results_at, code = _located(machine, model, results, plan.output_bytes, "output")
     if code:
         return None, code
-    gear_end = ends.pop() if om.gears else None
-    return Run(
-        model=model,
-        inputs=ends,
-        outputs=results_at,
-        shapes=shapes,
-        output_shapes=output_shapes,
-        batch=shapes[0][0] if shapes and shapes[0] else 1,
-        datasets=(given, results),
-        gear_end=gear_end if was_set else None,
-        gear=om.gears.values[gear] if om.gears else (),
-    ), 0
-
-
-def _shapes(
-    machine: Machine, model: Model, dataset: Dataset, gear: int
-) -> tuple[list[Shape], list[Shape] | None, int]:
-    """Return the shapes of inputs and outputs, or a code."""
-    om = model.om
-    if not om.is_shape_range:
-        return om.input_shapes(gear), list(om.output_shapes[gear]), 0
-    shapes, code = _range_shapes(machine, model, dataset)
-    if code or om.graph:
-        return shapes, None, code
-    return shapes, [_like(shapes, each.shape) for each in om.outputs], 0
-
-
-def _input_bytes(om: OmModel, index: int, shape: Shape) -> int:
-    tensor = om.inputs[index]
-    if tensor.name in om.aipp:
-        return om.input_bytes(index)
-    return math.prod(shape) * tensor.itemsize
+    gear_end = ends.pop() if plan.gear else None
+    return Run(model, ends, results_at, plan, (given, results), gear_end if was_set else None), 0
 
 
 def _located(
-    machine: Machine, model: Model, dataset: Dataset, sizes: list[int], side: str
+    machine: Machine, model: Model, dataset: Dataset, sizes: tuple[int, ...], side: str
 ) -> tuple[list[End], int]:
     """Return where each buffer of a dataset lies, or a code."""
     if len(dataset.buffers) != len(sizes):
@@ -255,12 +171,9 @@ def _located(
     return ends, 0
 
 
-def _like(shapes: list[Shape], pattern: Shape) -> Shape:
-    """Return an output's shape with the first input's batch for -1."""
-    return tuple(shapes[0][0] if each < 0 else each for each in pattern)
-
-
-def _filled_in(machine: Machine, context: Context, dataset: Dataset, sizes: list[int]) -> bool:
+def _filled_in(
+    machine: Machine, context: Context, dataset: Dataset, sizes: tuple[int, ...]
+) -> bool:
     """Allocate the outputs whose buffers are (0, 0); return whether that worked."""
     for handle, size in zip(dataset.buffers, sizes):  # noqa: B905 - their number is checked later
         buffer = buffer_of(machine, handle)
@@ -277,7 +190,7 @@ def _perform(machine: Machine, run: Run, ready_s: float, *, hold_gil: bool = Fal
     """Execute; return when the hardware was done."""
     om = run.model.om
     paced = not om.graph or machine.profile.pace_computing
-    seconds = machine.profile.latency_of(om.name).seconds(run.batch) if paced else 0.0
+    seconds = machine.profile.latency_of(om.name).seconds(run.plan.batch) if paced else 0.0
     began_s = time.monotonic()
     run.compute(machine)
     if om.graph and not paced:

@@ -123,7 +123,7 @@ class HostMemory:
         base = native.allocate(size + len(_CANARY))
         if not base:
             return None
-        ctypes.memset(base, _FRESH, min(size, _POISONED_BYTES))
+        native.fill(base, _FRESH, min(size, _POISONED_BYTES))
         ctypes.memmove(base + size, _CANARY, len(_CANARY))
         block = Block(base, size, "pinned memory", 0)
         with self._machine.lock:
@@ -136,7 +136,7 @@ class HostMemory:
             self._machine.misuse(f"something wrote beyond the end of {block}")
         with self._machine.lock:
             self.pinned.remove(block)
-            ctypes.memset(block.base, _FREED, min(block.size, _POISONED_BYTES))
+            native.fill(block.base, _FREED, min(block.size, _POISONED_BYTES))
             self._quarantine.append(block)
             held = sum(each.size for each in self._quarantine)
             while held > _QUARANTINE_BYTES or len(self._quarantine) > 256:

@@ -7,7 +7,7 @@ import itertools
 import os
 import threading
 import weakref
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from gepipe.emulator.callback import Reporter, Worker
 from gepipe.emulator.device import Context, Device, visible_devices
@@ -49,6 +49,8 @@ class Machine:
 
     Attributes:
         statistics_folder: Where `finalize` leaves statistics; nowhere if empty.
+        calls: With a folder for statistics: of each function, how often it was called and the
+            CPU seconds that the calling threads spent in it.
         trouble: Whether calls must look closer before they begin: faults, or after a fork.
         host_clock: What the program has waited for. See `gepipe.emulator.order`.
     """
@@ -78,6 +80,7 @@ class Machine:
         self.trouble = bool(self.profile.faults)
         self.forked = False
         self.statistics_folder = ""
+        self.calls: dict[str, list[Any]] = {}
         self.closed = False
         self.devices = [
             Device(index, card, DeviceMemory(self, index, self.profile.devices[card]))

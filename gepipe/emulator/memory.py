@@ -9,7 +9,6 @@ after free finds no other block in its place.
 from __future__ import annotations
 
 import bisect
-import ctypes
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -182,7 +181,7 @@ class DeviceMemory:
             block = Block(base, size, "device memory", self._shift, taken, self._device)
             self.blocks.add(block)
         if size <= _POISONED_BYTES:
-            ctypes.memset(base + self._shift, _POISON, size)
+            native.fill(base + self._shift, _POISON, size)
         return block
 
     def _place(self, taken: int) -> int:

@@ -32,6 +32,7 @@ class Model:
         taken: Device memory that ACL took for it.
         lent: Device memory that the program lent it.
         work_blocks: Those lent to work in; models that never run at once may share them.
+        plans: What `gepipe.emulator.plan` found out about each gear.
         session: What computes it, once something does.
     """
 
@@ -43,6 +44,7 @@ class Model:
     work_blocks: tuple[Block, ...] = ()
     gear: int | None = None
     uses: Uses = field(default_factory=Uses)
+    plans: dict[int, Any] = field(default_factory=dict)
     session: Any = None
     site: Site = field(default_factory=Site)
 

@@ -17,6 +17,12 @@ _MADV_DONTNEED, _MADV_DONTDUMP = 4, 16
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _CLOCK_MONOTONIC, _TIMER_ABSTIME = 1, 1
 _PR_SET_TIMERSLACK: Final = 29
+#: What is not worth letting another thread have the GIL for, as ctypes' own functions do.
+_SMALL_BYTES: Final = 1 << 16
+_FILL_AT_ONCE: Final = _HOLDING_GIL.memset
+_FILL_AT_ONCE.argtypes = [ctypes.c_size_t, ctypes.c_int, ctypes.c_size_t]
+_MOVE_AT_ONCE: Final = _HOLDING_GIL.memmove
+_MOVE_AT_ONCE.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t]
 
 _LIBC.mmap.restype = ctypes.c_size_t
 _LIBC.mmap.argtypes = [ctypes.c_size_t, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
@@ -72,6 +78,18 @@ def map_lazily(nbytes: int) -> int:
     return _map(nbytes, _PROT_READ_WRITE)
 
 
+def copy(target: int, source: int, nbytes: int) -> None:
+    """Copy memory that is known to be accessible."""
+    move = _MOVE_AT_ONCE if nbytes <= _SMALL_BYTES else ctypes.memmove
+    move(target, source, nbytes)
+
+
+def fill(target: int, value: int, nbytes: int) -> None:
+    """Fill memory that is known to be accessible."""
+    fill_ = _FILL_AT_ONCE if nbytes <= _SMALL_BYTES else ctypes.memset
+    fill_(target, value, nbytes)
+
+
 def unmap(address: int, nbytes: int) -> None:
     """Give back what `reserve` or `map_lazily` returned."""
     _LIBC.munmap(address, nbytes)
@@ -103,7 +121,7 @@ def _safely(name: str, local: int, remote: int, nbytes: int) -> int:
     )
     if moved < 0 and ctypes.get_errno() in (1, 38):  # EPERM, ENOSYS: no such luxury here
         source, target = (remote, local) if name == "process_vm_readv" else (local, remote)
-        ctypes.memmove(target, source, nbytes)
+        copy(target, source, nbytes)
         return nbytes
     return max(moved, 0)
 
