@@ -177,19 +177,22 @@ class Execution:
         self._runs.append(run)
         self._next = (self._next + 1) % SETS
         acl.record_event(run.loaded, copy)
+        # Everything but the execution itself is done ahead, so that it follows its predecessor at
+        # once. The gear set last is that of the execution launched next: there are two sets only.
+        session = self._session
+        if run.gear.setting:
+            session.set_gear(run.place.input_dataset, run.gear.setting)
+        elif self._shapes.is_range:
+            run.place.describe(run.gear)
+        acl.stream_wait_event(session.compute, run.loaded)
         if len(self._runs) == 1:
             self._launch(run)
 
     def _launch(self, run: Run) -> None:
-        """Hand an execution to the compute stream, behind the copies of its inputs."""
-        session, acl, place = self._session, self._acl, run.place
+        """Hand an execution to the compute stream, which waits for its inputs already."""
+        session, place = self._session, run.place
         try:
-            acl.stream_wait_event(session.compute, run.loaded)
-            if run.gear.setting:
-                session.set_gear(place.input_dataset, run.gear.setting)
-            elif self._shapes.is_range:
-                place.describe(run.gear)
-            acl.execute_async(
+            self._acl.execute_async(
                 session.model_id, place.input_dataset, place.output_dataset, session.compute
             )
         except DeviceError as error:
