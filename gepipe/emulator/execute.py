@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gepipe.emulator.api import acl_call
-from gepipe.emulator.buffers import Dataset, TensorDesc, buffer_of, dataset_of
+from gepipe.emulator.blocks import Block
+from gepipe.emulator.buffers import Dataset, buffer_of, dataset_of
 from gepipe.emulator.compute import session_of, view
-from gepipe.emulator.copies import End
+from gepipe.emulator.ends import End
 from gepipe.emulator.gears import gear_bytes
 from gepipe.emulator.handles import Site
-from gepipe.emulator.memory import Block
 from gepipe.emulator.model import Model, own_model
 from gepipe.emulator.plan import Plan, plan_of
 from gepipe.emulator.stream import Stream, Task
+from gepipe.emulator.tensordesc import TensorDesc
 from gepipe.tensors import DTYPES
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from gepipe.emulator.api import acl_call
 from gepipe.emulator.buffers import Dataset, buffer_of, dataset_of
-from gepipe.emulator.copies import End, touch
 from gepipe.emulator.describe import described
+from gepipe.emulator.ends import End, touch
 from gepipe.emulator.model import UNKNOWN_MODEL, Model, model_of
 from gepipe.emulator.om import OmModel, Shape
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gepipe.emulator import native
 from gepipe.emulator.api import acl_call
-from gepipe.emulator.memory import Block, Blocks, release_check
+from gepipe.emulator.blocks import Block, Blocks
+from gepipe.emulator.memory import release_check
 
 if TYPE_CHECKING:
     from gepipe.emulator.device import Context

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gepipe.emulator.buffers import DataBuffer, Dataset, TensorDesc
+from gepipe.emulator.buffers import DataBuffer, Dataset
 from gepipe.emulator.describe import Desc
 from gepipe.emulator.device import Context
 from gepipe.emulator.stream import Stream
+from gepipe.emulator.tensordesc import TensorDesc
 
 if TYPE_CHECKING:
     from gepipe.emulator.machine import Machine

@@ -8,16 +8,12 @@ after free finds no other block in its place.
 
 from __future__ import annotations
 
-import bisect
-from collections import OrderedDict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from gepipe.emulator import native
 from gepipe.emulator.api import acl_call
+from gepipe.emulator.blocks import Block, Blocks
 from gepipe.emulator.errors import EmulatorError
-from gepipe.emulator.handles import Site
-from gepipe.emulator.order import Uses
 
 if TYPE_CHECKING:
     from gepipe.emulator.device import Context
@@ -29,7 +25,6 @@ ALIGNMENT: Final = 64
 _HUGE_ALIGNMENT: Final = 512
 _POISON: Final = 0xCD
 _POISONED_BYTES: Final = 1 << 20
-_REMEMBERED: Final = 4096
 _POLICIES: Final = {*range(8), *(low | high for low in range(8) for high in (0x100, 0x1000))}
 _KINDS: Final = {"ddr": {0, 2, 3, 6, 7}, "hbm": {1, 4, 5, 8, 9}}
 
@@ -37,89 +32,6 @@ _KINDS: Final = {"ddr": {0, 2, 3, 6, 7}, "hbm": {1, 4, 5, 8, 9}}
 def charged(size: int, *, spare: int = 32) -> int:
     """Return what an allocation takes, as the CANN manual says: round up to 32, and 32 more."""
     return (size + 31) // 32 * 32 + spare
-
-
-@dataclass(eq=False, slots=True)
-class Block:
-    """A piece of device or pinned memory.
-
-    Attributes:
-        base: Its first address.
-        size: Its bytes, as asked for.
-        kind: "device memory" or "pinned memory".
-        shift: What to add to an address to reach its bytes.
-        holders: What keeps it in use, such as models.
-    """
-
-    base: int
-    size: int
-    kind: str
-    shift: int
-    taken: int = 0
-    device: int = 0
-    holders: list[str] = field(default_factory=list)
-    uses: Uses = field(default_factory=Uses)
-    site: Site = field(default_factory=Site)
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.base:#x} of {self.size} bytes made at {self.site}"
-
-
-class Blocks:
-    """Live blocks by address, and what became of the others."""
-
-    def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._live: dict[int, Block] = {}
-        self._dead: OrderedDict[int, str] = OrderedDict()
-
-    def add(self, block: Block) -> None:
-        """Remember a block."""
-        bisect.insort(self._starts, block.base)
-        self._live[block.base] = block
-        self._dead.pop(block.base, None)
-
-    def remove(self, block: Block) -> None:
-        """Forget a block, except for its fate."""
-        del self._starts[bisect.bisect_left(self._starts, block.base)]
-        del self._live[block.base]
-        self._dead[block.base] = f"{block}, freed at {Site()}"
-        if len(self._dead) > _REMEMBERED:
-            self._dead.popitem(last=False)
-
-    def forget(self, address: int) -> None:
-        """Forget a block's fate too: its address may now belong to anything."""
-        self._dead.pop(address, None)
-
-    def at(self, address: int) -> Block | None:
-        """Return the block that an address lies in."""
-        block = self._live.get(address)
-        if block is not None:
-            return block
-        index = bisect.bisect_right(self._starts, address) - 1
-        if index < 0:
-            return None
-        block = self._live[self._starts[index]]
-        return block if address < block.base + block.size else None
-
-    def starting_at(self, address: int) -> Block | None:
-        """Return the block that begins at an address."""
-        return self._live.get(address)
-
-    def before_and_after(self, address: int) -> tuple[Block | None, Block | None]:
-        """Return the blocks around an address that no block begins at."""
-        index = bisect.bisect_right(self._starts, address)
-        before = self._live[self._starts[index - 1]] if index else None
-        after = self._live[self._starts[index]] if index < len(self._starts) else None
-        return before, after
-
-    def fate(self, address: int) -> str:
-        """Return what is known of an address that no block has."""
-        return self._dead.get(address, "no block")
-
-    def all(self) -> list[Block]:
-        """Return all blocks by address."""
-        return [self._live[start] for start in list(self._starts)]
 
 
 class DeviceMemory:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from gepipe.emulator import native
 from gepipe.emulator.api import acl_call
+from gepipe.emulator.blocks import Block
 from gepipe.emulator.errors import OmError
 from gepipe.emulator.handles import Site
-from gepipe.emulator.memory import Block, charged
+from gepipe.emulator.memory import charged
 from gepipe.emulator.om import SOC, OmModel, parse_om, read_om
 from gepipe.emulator.order import Uses
 

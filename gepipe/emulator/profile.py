@@ -26,19 +26,27 @@ from __future__ import annotations
 
 import bisect
 import fnmatch
-import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
+from gepipe.emulator.checks import (
+    checked,
+    count,
+    flag,
+    mapping,
+    number,
+    one_of,
+    section,
+    size,
+    text,
+)
 from gepipe.emulator.errors import ProfileError
 from gepipe.engines.ge.codes import CODES
 
 #: Folder of the profiles that gepipe brings along; their names stand for their paths.
 SHIPPED: Final = Path(__file__).parent / "profiles"
-_UNITS: Final = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _LOST_HEARTBEAT: Final = 507010
 
 
@@ -179,13 +187,13 @@ def parse_profile(raw: object, *, default_name: str = "default") -> Profile:
         ProfileError: With all problems found.
     """
     problems: list[str] = []
-    known = _mapping(raw, "profile", problems)
+    known = mapping(raw, "profile", problems)
     values: dict[str, Any] = {"name": default_name}
     memory = 24 * 2**30
     for key, value in known.items():
         try:
             if key == "memory":
-                memory = _size(value)
+                memory = size(value)
             elif key == "latency_ms":
                 values["latency"] = _curve(value)
             elif (read := _READERS.get(key)) is None:
@@ -203,94 +211,29 @@ def parse_profile(raw: object, *, default_name: str = "default") -> Profile:
     return Profile(**values)
 
 
-def _mapping(value: object, what: str, problems: list[str]) -> dict[str, Any]:
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return value
-    problems.append(f"{what}: a mapping was expected, not {value!r}")
-    return {}
-
-
-def _size(value: object) -> int:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(|KiB|MiB|GiB)", str(value))
-    if found is None or isinstance(value, bool):
-        raise ValueError(f"a size such as 24GiB was expected, not {value!r}")
-    return int(float(found[1]) * _UNITS[found[2]])
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"a number was expected, not {value!r}")  # noqa: TRY004 - reported as one
-    if not math.isfinite(value) or value < 0:
-        raise ValueError(f"a number from 0 was expected, not {value!r}")
-    return float(value)
-
-
-def _count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"a whole number from 0 was expected, not {value!r}")
-    return value
-
-
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"true or false was expected, not {value!r}")  # noqa: TRY004
-    return value
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"a text was expected, not {value!r}")
-    return value
-
-
-def _one_of(*choices: str) -> Callable[[object], str]:
-    def read(value: object) -> str:
-        if value not in choices:
-            raise ValueError(f"one of {', '.join(choices)} was expected, not {value!r}")
-        return str(value)
-
-    return read
-
-
 def _curve(value: object) -> Curve:
     if isinstance(value, (int, float)):
-        return Curve(((1, _number(value) / 1000),))
+        return Curve(((1, number(value) / 1000),))
     if not isinstance(value, dict) or not value:
         raise ValueError(f"milliseconds per batch size were expected, not {value!r}")
-    points = sorted((_count(size), _number(ms) / 1000) for size, ms in value.items())
+    points = sorted((count(size), number(ms) / 1000) for size, ms in value.items())
     if points[0][0] == 0:
         raise ValueError("batch sizes begin at 1")
     return Curve(tuple(points))
 
 
-def _section(kind: type, readers: Mapping[str, Callable[[object], Any]]) -> Callable[..., Any]:
-    def read(value: object) -> Any:
-        return kind(**_checked(value, readers))
-
-    return read
-
-
-def _checked(value: object, readers: Mapping[str, Callable[[object], Any]]) -> dict[str, Any]:
-    problems: list[str] = []
-    found = _mapping(value, "section", problems)
-    problems += [f"{key} is unknown; known: {', '.join(readers)}" for key in found.keys() - readers]
-    if problems:
-        raise ValueError("; ".join(problems))
-    return {key: readers[key](each) for key, each in found.items()}
-
-
 def _cards(value: object) -> tuple[dict[str, Any], ...]:
     if isinstance(value, list):
-        return tuple(_checked(each, {"memory": _size, "used": _size}) for each in value)
-    return ({},) * _count(value)
+        return tuple(checked(each, {"memory": size, "used": size}) for each in value)
+    return ({},) * count(value)
 
 
 def _faults(value: object) -> tuple[Fault, ...]:
     if not isinstance(value, list):
         raise ValueError(f"a list was expected, not {value!r}")  # noqa: TRY004
-    readers: dict[str, Callable[[object], Any]] = {each.name: _count for each in fields(Fault)}
-    readers |= {"call": _text, "hang": _flag, "lost": _flag, "once_file": _text}
-    faults = tuple(Fault(**_checked(each, readers)) for each in value)
+    readers: dict[str, Callable[[object], Any]] = {each.name: count for each in fields(Fault)}
+    readers |= {"call": text, "hang": flag, "lost": flag, "once_file": text}
+    faults = tuple(Fault(**checked(each, readers)) for each in value)
     for fault in faults:
         if fault.code not in CODES:
             raise ValueError(f"{fault.code} is no code of ACL")
@@ -299,25 +242,25 @@ def _faults(value: object) -> tuple[Fault, ...]:
 
 def _models(value: object) -> dict[str, Curve]:
     problems: list[str] = []
-    found = _mapping(value, "models", problems)
+    found = mapping(value, "models", problems)
     if problems:
         raise ValueError(problems[0])
     return {pattern: _curve(each) for pattern, each in found.items()}
 
 
 _READERS: Final[dict[str, Callable[[object], Any]]] = {
-    "name": _text,
-    "soc": _text,
+    "name": text,
+    "soc": text,
     "devices": _cards,
-    "memory": _size,
-    "memory_kind": _one_of("ddr", "hbm"),
-    "run_mode": _one_of("host", "device"),
-    "copy": _section(Copying, {"gb_per_s": _number, "latency_us": _number}),
+    "memory": size,
+    "memory_kind": one_of("ddr", "hbm"),
+    "run_mode": one_of("host", "device"),
+    "copy": section(Copying, {"gb_per_s": number, "latency_us": number}),
     "latency_ms": _curve,
     "models": _models,
-    "pace_computing": _flag,
-    "seed": _count,
-    "hold_gil": _flag,
-    "limits": _section(Limits, dict.fromkeys(("processes", "streams", "events"), _count)),
+    "pace_computing": flag,
+    "seed": count,
+    "hold_gil": flag,
+    "limits": section(Limits, dict.fromkeys(("processes", "streams", "events"), count)),
     "faults": _faults,
 }

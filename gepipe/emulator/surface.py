@@ -16,6 +16,10 @@ from gepipe.emulator.machine import Machine
 
 #: Modules that declare functions of `acl`.
 _PARTS: Final = (
+    "eventtimes",
+    "fills",
+    "streams",
+    "tensordesc",
     "aipp",
     "callback",
     "config",
@@ -31,7 +35,6 @@ _PARTS: Final = (
     "hostmemory",
     "memory",
     "model",
-    "stream",
     "toplevel",
 )
 _OUT_OF_SCOPE: Final = ("media", "himpi", "op", "blas", "prof", "fv")
