@@ -126,7 +126,7 @@ def resolve(spec: PipelineSpec) -> tuple[StartPlan, ModelInfo, SlotPlan]:
     """
     start = plan_start(spec)
     info = open_model(spec, start)
-    return start, info, plan_slots(spec, info)
+    return start, info, plan_slots(spec, start, info)
 
 
 def _check_source(spec: PipelineSpec, inputs: Sequence[str], found: Findings) -> None:
@@ -187,11 +187,13 @@ def _check_stages(spec: PipelineSpec, found: Findings) -> None:
             found.model = outcome
         elif outcome is not None:
             found.errors += [f"{stage}: {line}" for line in str(outcome).splitlines()]
-    if found.model is not None:
-        _check_neighbours(spec, found.model, found)
+    if start is not None and found.model is not None:
+        _check_neighbours(spec, start, found.model, found)
 
 
-def _check_neighbours(spec: PipelineSpec, info: ModelInfo, found: Findings) -> None:
+def _check_neighbours(
+    spec: PipelineSpec, start: StartPlan, info: ModelInfo, found: Findings
+) -> None:
     found.notes += [*info.notes, *_tensors(info)]
     mismatches = [
         *neighbours.input_mismatches(spec, info),
@@ -201,7 +203,7 @@ def _check_neighbours(spec: PipelineSpec, info: ModelInfo, found: Findings) -> N
     found.warnings += neighbours.unknown_input(spec, info)
     found.warnings += neighbours.batch_mismatches(spec, info)
     try:
-        plan_slots(spec, info)
+        plan_slots(spec, start, info)
     except GepipeError as error:
         if not mismatches:  # it would only say the same in other words
             found.errors.append(str(error))

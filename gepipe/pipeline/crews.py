@@ -46,6 +46,8 @@ def make_crews(
                 for options in start.engines
             ],
             start.timeout_s or math.inf,
+            # Sessions on the CPU compete with what else has to start; one is enough to begin with.
+            1 if start.on_cpu else len(start.engines),
         ),
         "post": Crew(
             spec.post.name,

@@ -191,7 +191,7 @@ class Job:
         allowed = failures_left(self._spec, len(manifest), outputs.failed)
         with Supervisor(
             make_crews(self._spec, start, self._source.reader, self._sink.encoder),
-            lambda info: plan_slots(self._spec, info),
+            lambda info: plan_slots(self._spec, start, info),
             RunOptions(environ=worker_environment()),
         ) as supervisor:
             self._supervisor = supervisor

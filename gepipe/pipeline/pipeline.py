@@ -164,7 +164,7 @@ class Pipeline:
             self._reader = reader
             self._supervisor = Supervisor(
                 make_crews(spec, start, reader, pickle.dumps),
-                lambda info: plan_slots(spec, info),
+                lambda info: plan_slots(spec, start, info),
                 RunOptions(
                     environ=worker_environment(), **({} if wait is None else {"max_wait_s": wait})
                 ),

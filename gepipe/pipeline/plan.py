@@ -21,8 +21,14 @@ if TYPE_CHECKING:
 
 #: Engines by the ending of the model file, for `backend: auto`.
 _ENGINE_OF: Final = {".onnx": "onnxruntime", ".om": "ge"}
-#: Rows of a batch where neither the YAML nor the model says. On a CPU more rows gain nothing.
+#: Rows of a batch where neither the YAML nor the model says. On a CPU more rows gain nothing, and
+#: fewer fit the cache better.
 _BATCH: Final = 8
+_CPU_BATCH: Final = 4
+#: Largest model, in bytes, of which every core gets a session of its own: one thread a session
+#: wastes no time on waiting for others. Of a larger one there is a single session.
+_SMALL_MODEL: Final = 128 << 20
+_SESSIONS_MAX: Final = 8
 #: Share of the available memory that slots may take.
 _MEMORY_SHARE: Final = 0.8
 #: An engine that keeps time itself is killed only if it does not even manage that.
@@ -91,7 +97,9 @@ def plan_start(spec: PipelineSpec, cpus: int | None = None) -> StartPlan:
         if ignored:
             verb = "is" if len(ignored) == 1 else "are"
             notes.append(f"{' and '.join(ignored)} {verb} for accelerators: ignored on the CPU")
-    instances = 1 if infer.instances == "auto" else infer.instances
+    instances = _instances(infer.model, cpus, on_cpu=on_cpu)
+    if infer.instances != "auto":
+        instances = infer.instances
     threads = 1
     if on_cpu:
         threads = max(1, cpus // instances)
@@ -146,21 +154,28 @@ def _engine_name(spec: PipelineSpec) -> str:
     return name
 
 
+def _instances(model: Path | None, cpus: int, *, on_cpu: bool) -> int:
+    if not on_cpu or model is None or model.stat().st_size > _SMALL_MODEL:
+        return 1
+    return min(cpus, _SESSIONS_MAX)
+
+
 def _pre_workers(cpus: int, infer_workers: int, *, on_cpu: bool) -> int:
     """Choose the number of pre workers, each of which can keep one processor busy.
 
     They run at low priority, so a worker too many costs little: infer and post come first.
     """
     if on_cpu:
-        return max(1, cpus // 4)
+        return cpus
     return min(cpus, max(2, cpus - infer_workers - 1))
 
 
-def plan_slots(spec: PipelineSpec, info: ModelInfo) -> SlotPlan:
+def plan_slots(spec: PipelineSpec, start: StartPlan, info: ModelInfo) -> SlotPlan:
     """Lay out the slots for an open model.
 
     Args:
         spec: The pipeline.
+        start: The plan so far: each infer worker has double buffers of its own.
         info: What the model says of itself.
 
     Raises:
@@ -169,7 +184,7 @@ def plan_slots(spec: PipelineSpec, info: ModelInfo) -> SlotPlan:
     """
     batch = spec.pre.batch_size
     if batch == "auto":
-        batch = _best_batch(info.gears)
+        batch = _best_batch(info.gears, _CPU_BATCH if start.on_cpu else _BATCH)
     inputs = _known_inputs(spec, info)
     for row in info.outputs:
         if not row.is_static:
@@ -177,22 +192,23 @@ def plan_slots(spec: PipelineSpec, info: ModelInfo) -> SlotPlan:
                 f"{spec.infer.name}: output {row} has extents that depend on the input; expected "
                 "known ones"
             )
-    plan = SlotPlan(SlotLayout.of(inputs, batch), SlotLayout.of(info.outputs, batch), spec.depth)
+    depth = spec.depth * len(start.engines)
+    plan = SlotPlan(SlotLayout.of(inputs, batch), SlotLayout.of(info.outputs, batch), depth)
     available = machine.available_memory()
     if plan.nbytes > _MEMORY_SHARE * available:
         raise BackendError(
-            f"slots need {plan.nbytes / 2**30:.2f} GiB ({spec.depth} a link, {batch} rows each), "
+            f"slots need {plan.nbytes / 2**30:.2f} GiB ({depth} a link, {batch} rows each), "
             f"but only {available / 2**30:.2f} GiB of memory are available; "
             "use a smaller batch_size or depth"
         )
     return plan
 
 
-def _best_batch(gears: Sequence[int]) -> int:
+def _best_batch(gears: Sequence[int], wanted: int) -> int:
     if not gears:
-        return _BATCH
+        return wanted
     largest = max(gears)
-    return largest * -(-_BATCH // largest) if len(gears) == 1 else largest
+    return largest * -(-wanted // largest) if len(gears) == 1 else largest
 
 
 def _known_inputs(spec: PipelineSpec, info: ModelInfo) -> tuple[TensorSpec, ...]:

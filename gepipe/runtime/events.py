@@ -181,8 +181,8 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Restart:
-    """Put a new process in the place of a worker that ended."""
+class StartWorker:
+    """Put a process in a worker's place that has none: the last one ended, or it is the first."""
 
     worker: WorkerId
 
@@ -201,4 +201,4 @@ class Abort:
     error: GepipeError
 
 
-Command: TypeAlias = Pull | ArmWait | Write | Run | Read | Restart | Emit | Abort
+Command: TypeAlias = Pull | ArmWait | Write | Run | Read | StartWorker | Emit | Abort

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gepipe.runtime.events import Role
+from gepipe.runtime.events import Role, WorkerId
 from gepipe.runtime.feed import Feed
 from gepipe.runtime.memory import SlotLayout
 
@@ -19,11 +20,14 @@ class Crew:
         name: The stage's name.
         bodies: One pickled `Writer`, `Runner` or `Reader` a worker.
         timeout_s: Limit for one item (pre, post) or one execution (infer).
+        eager: How many of the workers are started at the beginning; the others (of infer only)
+            when there is more to do than these can take.
     """
 
     name: str
     bodies: Sequence[bytes]
     timeout_s: float = math.inf
+    eager: int = sys.maxsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,7 @@ class RunShape:
         depth: Slots a link.
         workers: Workers of each role.
         names: Each role's stage name, for failures.
+        unstarted: Infer workers that are only started when there is enough to do.
         first: Sequence number of the first item.
         fresh: Sequence number from which on outcomes count; those before were known already.
         max_failures: Failures that the run survives; None for any number.
@@ -81,6 +86,7 @@ class RunShape:
     depth: int
     workers: Mapping[Role, int]
     names: Mapping[Role, str]
+    unstarted: Collection[WorkerId] = ()
     first: int = 0
     fresh: int = 0
     max_failures: int | None = None

@@ -26,6 +26,7 @@ from multiprocess import forkserver
 
 from gepipe import errors
 from gepipe.errors import GepipeError, ItemError, WorkerStartError
+from gepipe.runtime import tuning
 from gepipe.runtime import worker as worker_module
 from gepipe.runtime.channel import Channel
 from gepipe.runtime.events import WorkerId
@@ -83,8 +84,10 @@ def stop_server() -> None:
 @contextmanager
 def _workers_environment() -> Iterator[None]:
     """Set what libraries read when they are imported, which happens in the server."""
-    before = {name: os.environ.get(name) for name in _ONE_THREAD}
-    os.environ.update(_ONE_THREAD)
+    # Without a safe path the server would import from the current folder first, whatever is there.
+    wanted = {**_ONE_THREAD, tuning.SAFE_PATH: "1"}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
     try:
         yield
     finally:

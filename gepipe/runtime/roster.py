@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from gepipe.runtime.batches import Ticket
@@ -18,9 +18,10 @@ TICKETS_HELD = 2
 class Place:
     """A worker's place: whether a process is ready in it, and what that process holds.
 
-    A lost place has no process and gets none.
+    A lost place has no process and gets none; one that is not started gets its first when needed.
     """
 
+    started: bool = True
     up: bool = False
     lost: bool = False
     held: deque[Ticket] = field(default_factory=deque)
@@ -29,9 +30,12 @@ class Place:
 class Roster:
     """The places of all roles."""
 
-    def __init__(self, workers: Mapping[Role, int]) -> None:
+    def __init__(self, workers: Mapping[Role, int], unstarted: Collection[WorkerId] = ()) -> None:
         """Make empty places, so many for each role."""
-        self._places = {role: [Place() for _ in range(count)] for role, count in workers.items()}
+        self._places = {
+            role: [Place(WorkerId(role, index) not in unstarted) for index in range(count)]
+            for role, count in workers.items()
+        }
 
     def __getitem__(self, worker: WorkerId) -> Place:
         """Return a worker's place."""
@@ -45,6 +49,16 @@ class Roster:
         """Return whether no place of a role is left."""
         return all(place.lost for place in self._places[role])
 
+    def next_start(self, role: Role) -> WorkerId | None:
+        """Return a place to start a worker in, once all others of the role are ready and full."""
+        unstarted = None
+        for index, place in enumerate(self._places[role]):
+            if not place.started:
+                unstarted = unstarted or WorkerId(role, index)
+            elif not place.lost and (not place.up or len(place.held) < TICKETS_HELD):
+                return None
+        return unstarted
+
     def vacancy(self, role: Role, avoid: WorkerId | None = None) -> WorkerId | None:
         """Return the worker with the least outstanding work that can take a ticket.
 
@@ -54,7 +68,7 @@ class Roster:
         """
         best, least = None, TICKETS_HELD
         places = self._places[role]
-        others = sum(not place.lost for place in places) > 1
+        others = sum(place.started and not place.lost for place in places) > 1
         for index, place in enumerate(places):
             if place.up and len(place.held) < least:
                 if others and avoid is not None and index == avoid.index:

@@ -31,9 +31,9 @@ from gepipe.runtime.events import (
     Pull,
     Read,
     Replied,
-    Restart,
     Role,
     Run,
+    StartWorker,
     WaitExpired,
     WorkerExited,
     WorkerId,
@@ -71,7 +71,7 @@ class RunState:
         self._to_write: deque[tuple[Batch, Item]] = deque()
         self._to_run = InOrder()
         self._to_read: deque[tuple[Batch, Item]] = deque()
-        self._roster = Roster(shape.workers)
+        self._roster = Roster(shape.workers, shape.unstarted)
         self._tickets = 0
         self._order: Reorderer[Outcome] = Reorderer(shape.first)
         self._released: list[Outcome] = []
@@ -120,6 +120,7 @@ class RunState:
             self._fill(out)
             self._deal_rows("pre", self._to_write, out)
             self._deal_runs(out)
+            self._enlist(out)
             self._deal_rows("post", self._to_read, out)
         return out
 
@@ -222,6 +223,12 @@ class RunState:
                 )
             )  # fmt: skip
 
+    def _enlist(self, out: list[Command]) -> None:
+        """Start one more infer worker while there is more to do than those at work can take."""
+        if self._to_run and (worker := self._roster.next_start("infer")) is not None:
+            self._roster[worker].started = True
+            out.append(StartWorker(worker))
+
     def _run_over(self, batch: Batch) -> None:
         batch.unrun -= 1
         if batch.unrun:
@@ -304,7 +311,7 @@ class RunState:
         place = self._roster[worker]
         held, place.held, place.up = place.held, deque(), False
         self.counts[role].restarts += 1
-        out.append(Restart(worker))
+        out.append(StartWorker(worker))
         fault = Fault("timeout" if event.hung else "crash", f"{role} worker {event.cause}")
         # Back to the front of the queue, the oldest first: the reorder window stays small.
         for ticket in reversed(held):

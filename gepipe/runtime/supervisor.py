@@ -32,9 +32,9 @@ from gepipe.runtime.events import (
     Outcome,
     Pull,
     Read,
-    Restart,
     Role,
     Run,
+    StartWorker,
     WaitExpired,
     WorkerReady,
     Write,
@@ -123,7 +123,7 @@ class Supervisor:
         self._state = self._feed_error = None
         try:
             if self._plan is None:
-                self._workforce.start_all()
+                self._workforce.start_eager()
             else:
                 self._begin(self._plan)
             while not self._over():
@@ -147,10 +147,12 @@ class Supervisor:
         state = self._state
         elapsed_s = self._elapsed_s or (time.monotonic() - self._began if self._began else 0.0)
         waiting = state.queue_lengths() if state else {}
+        unstarted = self._workforce.unstarted() if state else set()
         stages: dict[str, StageStatistics] = {}
         for role, crew in self._crews.items():
             count = state.counts[role] if state else StageCount()
-            workers, busy_s = len(crew.bodies), count.busy_ns / 1e9
+            workers = len(crew.bodies) - sum(each.role == role for each in unstarted)
+            busy_s = count.busy_ns / 1e9
             share = busy_s / (elapsed_s * workers) if elapsed_s else 0.0
             stages[role] = StageStatistics(
                 name=crew.name,
@@ -244,7 +246,7 @@ class Supervisor:
             case ArmWait(seq):
                 if self._wait is None or self._wait[1] != seq:
                     self._wait = (time.monotonic() + self._options.max_wait_s, seq)
-            case Restart(worker):
+            case StartWorker(worker):
                 self._workforce.start(worker)
             case Abort(error):
                 self._abort = error
@@ -304,6 +306,7 @@ class Supervisor:
                 depth=plan.depth,
                 workers={role: len(crew.bodies) for role, crew in self._crews.items()},
                 names={role: crew.name for role, crew in self._crews.items()},
+                unstarted=self._workforce.unstarted(),
                 first=start.first,
                 fresh=start.fresh,
                 max_failures=start.max_failures,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+from collections.abc import Mapping
 from typing import Final
 
 _M_TRIM_THRESHOLD: Final = -1  # malloc.h
@@ -12,6 +13,15 @@ _M_MMAP_THRESHOLD: Final = -3
 _MMAP_THRESHOLD_MAX: Final = 32 << 20  # glibc refuses more on 64-bit machines
 _PR_SET_PDEATHSIG: Final = 1  # prctl.h
 _NICE: Final = 10
+#: Set for the fork server only, so that it does not import from the current folder first; read by
+#: Python 3.11 and later.
+SAFE_PATH: Final = "PYTHONSAFEPATH"
+
+
+def take_environment(environ: Mapping[str, str]) -> None:
+    """Set the variables of the supervisor; programs that user code starts inherit them."""
+    os.environ.pop(SAFE_PATH, None)
+    os.environ.update(environ)
 
 
 def keep_freed_memory() -> None:

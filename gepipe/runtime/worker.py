@@ -138,7 +138,7 @@ def main(
     tuning.keep_freed_memory()
     if role == "pre":
         tuning.yield_to_others()
-    os.environ.update(environ)
+    tuning.take_environment(environ)
     channel = WorkerChannel(sock)
     try:
         import dill

@@ -80,16 +80,22 @@ class Workforce:
         self._hung: set[WorkerId] = set()
         self._replaced: set[WorkerId] = set()  # places in which a process has died at work
         self._lost: set[WorkerId] = set()
+        self._started: set[WorkerId] = set()
 
     @property
     def next_look(self) -> float:
         """When `late` should be called, on the monotonic clock."""
         return self._watch.next_look
 
-    def start_all(self) -> None:
-        """Start a process in every place."""
+    def start_eager(self) -> None:
+        """Start a process in every place that is to have one from the beginning."""
         for worker in self._workers:
-            self.start(worker)
+            if worker.index < self._crews[worker.role].eager:
+                self.start(worker)
+
+    def unstarted(self) -> set[WorkerId]:
+        """Return the places that have had no process yet."""
+        return set(self._workers) - self._started
 
     def start(self, worker: WorkerId) -> None:
         """Start a process in a place that has none."""
@@ -98,6 +104,7 @@ class Workforce:
         body = self._crews[worker.role].bodies[worker.index]
         process = WorkerProcess(worker, place, body, self._options.environ)
         self._processes[worker] = process
+        self._started.add(worker)
         self._selector.register(process.channel, EVENT_READ, partial(self._ready, process))
         self._selector.register(
             process.process.sentinel, EVENT_READ, partial(self._exited, process)
@@ -146,9 +153,15 @@ class Workforce:
     def close(self) -> None:
         """Stop all workers. Closing twice is harmless."""
         processes = list(self._processes.values())
+        for process in processes:
+            if process.worker not in self.attached and self._is_late(process.worker):
+                process.kill()  # it never had anything to do, so nobody waits until it could
         self._processes.clear()
         stop(processes, grace_s=self._options.grace_s)
         self._board.close()
+
+    def _is_late(self, worker: WorkerId) -> bool:
+        return worker.index >= self._crews[worker.role].eager
 
     def _in_work(self, worker: WorkerId) -> tuple[int, int]:
         return self._board.read(self._processes[worker].place)
@@ -218,7 +231,7 @@ class Workforce:
 
     def _give_up(self, worker: WorkerId, error: GepipeError) -> Iterator[Event]:
         """Leave a place empty whose device does not come back; at the beginning, raise."""
-        if worker.role != "infer" or worker not in self._replaced:
+        if worker.role != "infer" or not (worker in self._replaced or self._is_late(worker)):
             raise error
         self._lost.add(worker)
         left = sum(each.role == "infer" and each not in self._lost for each in self._workers)

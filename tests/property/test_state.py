@@ -69,6 +69,7 @@ class World:
             for index in range(count):
                 self.held[WorkerId(role, index)] = deque()
                 self.up[WorkerId(role, index)] = False
+        self.unstarted = set(self.shape.unstarted)
 
     # --- events -----------------------------------------------------------------------------------
 
@@ -184,8 +185,12 @@ class World:
                     assert self.outputs[slot, row] == seq
                     assert seq in self.computed, "read before it was computed"
                     assert meta == b"meta %d" % seq
-            case ev.Restart(worker):
+            case ev.StartWorker(worker):
                 assert not self.up[worker]
+                if worker in self.unstarted:
+                    others = [w for w in self.up if w.role == "infer" and w not in self.unstarted]
+                    assert all(self.up[w] and len(self.held[w]) == 2 for w in others), "too early"
+                    self.unstarted.remove(worker)
             case ev.ArmWait(seq):
                 self.waits.append(seq)
             case ev.Emit(outcomes):
@@ -262,7 +267,7 @@ class World:
         for _ in range(limit):
             if self.abort is not None or self.state.finished:
                 return
-            down = [worker for worker, up in self.up.items() if not up]
+            down = [w for w, up in self.up.items() if not up and w not in self.unstarted]
             busy = [worker for worker, tickets in self.held.items() if tickets]
             if down:
                 self.ready(down[0])
@@ -291,15 +296,17 @@ class Runs(RuleBasedStateMachine):
         max_failures=st.sampled_from([None, None, None, 0, 2]),
         dry_chance=st.sampled_from([0.0, 0.0, 0.5, 1.0]),
         seed=st.integers(0, 2**16),
+        eager=st.integers(1, 3),
     )
     def begin(  # noqa: PLR0917 - drawn by name
-        self, batch, depth, workers, total, first, max_failures, dry_chance, seed
+        self, batch, depth, workers, total, first, max_failures, dry_chance, seed, eager
     ) -> None:
         shape = RunShape(
             batch=batch,
             depth=depth,
             workers=dict(zip(NAMES, workers, strict=True)),
             names=NAMES,
+            unstarted=[WorkerId("infer", index) for index in range(eager, workers[1])],
             first=first,
             max_failures=max_failures,
         )
@@ -310,7 +317,7 @@ class Runs(RuleBasedStateMachine):
         if world.abort is not None:
             return []
         return {
-            "down": [w for w, up in world.up.items() if not up],
+            "down": [w for w, up in world.up.items() if not up and w not in world.unstarted],
             "up": [w for w, up in world.up.items() if up],
             "busy": [w for w, tickets in world.held.items() if tickets],
             "executing": [w for w, tickets in world.held.items() if tickets and w.role == "infer"],
