@@ -85,6 +85,8 @@ def _reset(machine: Machine, index: int, *, force: bool) -> int:
         held = [s for s in machine.streams_of(device) if s.context is default and not s.is_default]
         if held:
             machine.lenient(f"device {index} is reset before {held[0]} is destroyed")
+        for stream in held:
+            code = stream.wait() or code
         _drop(machine, default)
     if not any(each.device is device for each in machine.handles.all(Context)):
         device.leave()

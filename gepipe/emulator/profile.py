@@ -259,7 +259,7 @@ _READERS: Final[dict[str, Callable[[object], Any]]] = {
     "latency_ms": _curve,
     "models": _models,
     "pace_computing": flag,
-    "seed": count,
+    "seed": lambda value: None if value is None else count(value),
     "hold_gil": flag,
     "limits": section(Limits, dict.fromkeys(("processes", "streams", "events"), count)),
     "faults": _faults,
