@@ -10,12 +10,14 @@ from __future__ import annotations
 import builtins
 import os
 import sys
+import time
 from argparse import REMAINDER, ArgumentParser
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
 from gepipe.emulator.installation import CHOICE, MODE, PROFILE, install
+from gepipe.emulator.shared import MACHINE
 from gepipe.errors import ConfigError
 
 
@@ -50,6 +52,7 @@ def main() -> None:
 
 def _tell_children(profile: str | None, mode: str | None) -> None:
     os.environ[CHOICE] = "emulator"
+    os.environ.setdefault(MACHINE, f"{os.getpid()}-{time.time_ns()}")
     if profile is not None:
         path = Path(profile)
         os.environ[PROFILE] = str(path.resolve()) if path.exists() else profile

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from gepipe.emulator.handles import Site
+from gepipe.emulator.shared import MACHINE, Place, SharedCard
 
 if TYPE_CHECKING:
     from gepipe.emulator.machine import Machine
     from gepipe.emulator.memory import DeviceMemory
     from gepipe.emulator.stream import Stream
-
-_EADDRINUSE: Final = 98
 
 
 def visible_devices(count: int) -> list[int]:
@@ -64,13 +62,16 @@ class Device:
     began_s: dict[str, float] = field(default_factory=dict)
     lost: int = 0
     peers: set[int] = field(default_factory=set)
-    _place: socket.socket | None = None
+    _place: Place | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def occupy(self, engine: str, ready_s: float, seconds: float) -> float:
         """Use an engine of the hardware as soon as it is free; return when it is done."""
         with self._lock:
-            start_s = max(ready_s, self.busy_s.get(engine, 0.0))
+            if self.memory.shared is not None:
+                start_s = self.memory.shared.occupy(engine, ready_s, seconds)
+            else:
+                start_s = max(ready_s, self.busy_s.get(engine, 0.0))
             end_s = start_s + seconds
             self.began_s.setdefault(engine, start_s)
             self.busy_s[engine] = end_s
@@ -81,21 +82,21 @@ class Device:
         """Count this process among those on the card; return whether there is room for it."""
         if self._place is not None:
             return True
-        place = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        for number in range(machine.profile.limits.processes):
-            name = f"\0gepipe-emulator/{os.getuid()}/{machine.profile.name}/{self.card}/{number}"
-            try:
-                place.bind(name.encode())
-            except OSError as error:
-                if error.errno == _EADDRINUSE:
-                    continue
-            self._place = place
-            return True
-        place.close()
-        return False
+        profile, limit = machine.profile, machine.profile.limits.processes
+        together = os.environ.get(MACHINE, "")
+        prefix = f"gepipe-emulator/{os.getuid()}/{together or profile.name}/{self.card}"
+        self._place = Place.take(prefix, limit)
+        if self._place is None:
+            return False
+        if together and profile.seed is None:
+            self.memory.share(SharedCard(together, self.card, self._place, limit))
+        return True
 
-    def leave(self) -> None:
-        """Make room for another process."""
+    def leave(self, *, forked: bool = False) -> None:
+        """Make room for another process; a forked child only drops its copy of the place."""
+        if self.memory.shared is not None:
+            self.memory.shared.close(leave=not forked)
+            self.memory.shared = None
         if self._place is not None:
             self._place.close()
             self._place = None

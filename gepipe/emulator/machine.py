@@ -221,7 +221,7 @@ def _mark_forked() -> None:
         machine.forked = machine.initialised
         machine.trouble = machine.trouble or machine.forked
         for device in machine.devices:
-            device.leave()
+            device.leave(forked=True)
 
 
 atexit.register(_end_threads)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gepipe.emulator.device import Context
     from gepipe.emulator.machine import Machine
     from gepipe.emulator.profile import DeviceSpec
+    from gepipe.emulator.shared import SharedCard
 
 INVALID_PARAM, NO_MEMORY, BAD_FREE = 100000, 207001, 207002
 ALIGNMENT: Final = 64
@@ -41,9 +42,10 @@ class DeviceMemory:
         self._machine = machine
         self._device = device
         self.total = spec.memory_bytes
-        self.used = spec.used_bytes
+        self.used = self._foreign = spec.used_bytes
         self.peak = self.used
         self.blocks = Blocks()
+        self.shared: SharedCard | None = None
         self._span = 0
         self.base = 0
         self._shift = 0
@@ -69,17 +71,33 @@ class DeviceMemory:
         """Whether an address is one of this card's."""
         return self.base <= address < self.base + self._span
 
+    @property
+    def free_bytes(self) -> int:
+        """What nobody has taken."""
+        others = 0 if self.shared is None else self.shared.others_bytes()
+        return max(self.total - self.used - others, 0)
+
     def reserve(self, nbytes: int) -> bool:
         """Take memory that needs no address, such as a model's own; return whether there was."""
-        if self.used + nbytes > self.total:
+        if nbytes > self.free_bytes:
             return False
-        self.used += nbytes
+        self._take(nbytes)
         self.peak = max(self.peak, self.used)
         return True
 
     def release(self, nbytes: int) -> None:
         """Give back what `reserve` took."""
-        self.used -= nbytes
+        self._take(-nbytes)
+
+    def share(self, card: SharedCard) -> None:
+        """Share the card with other processes from now on."""
+        self.shared = card
+        self._take(0)
+
+    def _take(self, nbytes: int) -> None:
+        self.used += nbytes
+        if self.shared is not None:
+            self.shared.take_memory(self.used - self._foreign)
 
     def allocate(self, size: int, *, spare: int = 32) -> Block | None:
         """Allocate memory; None when there is not enough."""
@@ -138,7 +156,7 @@ def _malloc(
     memory = context.device.memory
     block = memory.allocate(size, spare=0 if policy & 0xFF in (6, 7) else spare)
     if block is None:
-        free = memory.total - memory.used
+        free = memory.free_bytes
         text = f"{size} bytes do not fit into the {free} free bytes of {memory.total}"
         return 0, machine.fail(NO_MEMORY, text)
     return block.base, 0
@@ -236,4 +254,4 @@ def get_mem_info(machine: Machine, context: Context, kind: int) -> tuple[int, in
         else:
             return 0, 0, 0
     memory = context.device.memory
-    return memory.total - memory.used, memory.total, 0
+    return memory.free_bytes, memory.total, 0

@@ -175,7 +175,7 @@ def load(
     memory = context.device.memory
     with machine.lock:
         if not memory.reserve(taken):
-            free = memory.total - memory.used
+            free = memory.free_bytes
             text = f"{om.name} needs {taken} bytes, {free} of {memory.total} are free"
             return 0, machine.fail(NO_MEMORY, text)
         model = machine.models.add(om, context)

@@ -243,3 +243,47 @@ def test_memory_of_a_card_that_runs_the_program_is_host_addressable(
     ptr = card.device(64)
     card.fill(ptr, b"abcd")
     assert card.acl.util.ptr_to_bytes(ptr, 4) == b"abcd"
+
+
+# --- cards that processes share ---------------------------------------------------------------
+
+
+@pytest.fixture
+def pair(
+    make: Callable[..., Card], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> tuple[Card, Card]:
+    """Two machines on the same cards, as if in two processes."""
+    monkeypatch.setenv("GEPIPE_ACL_MACHINE", f"pair-{tmp_path.name}-{os.getpid()}")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return make(latency_ms=40).open(), make(latency_ms=40).open()
+
+
+def test_processes_see_each_other_s_memory(pair: tuple[Card, Card]) -> None:
+    first, second = pair
+    before = second.acl.rt.get_mem_info(0)[0]
+    ptr = first.device(1 << 20)
+    assert before - second.acl.rt.get_mem_info(0)[0] == (1 << 20) + 32
+    model = second.ok(second.acl.mdl.load_from_file(second.models["static"]))
+    first.ok(first.acl.rt.free(ptr))
+    second.ok(second.acl.mdl.unload(model))
+    assert first.acl.rt.get_mem_info(0)[0] == first.acl.rt.get_mem_info(0)[1]
+
+
+def test_memory_comes_back_when_a_process_ends(pair: tuple[Card, Card], tmp_path: Path) -> None:
+    first, second = pair
+    first.device(1 << 20)
+    first.machine.close()
+    free, total, _ = second.acl.rt.get_mem_info(0)
+    assert free == total
+    second.machine.close()
+    assert not list(tmp_path.glob("gepipe-emulator-*/*"))
+
+
+def test_processes_share_a_card_s_time(pair: tuple[Card, Card]) -> None:
+    loaded = [card.loaded("timing") for card in pair]
+    began = pair[0].machine.schedule.now()
+    for card, model in zip(pair, loaded, strict=True):
+        card.ok(model.execute_async(card.stream))
+    for card in pair:
+        card.ok(card.acl.rt.synchronize_stream(card.stream))
+    assert pair[0].machine.schedule.now() - began >= 0.08
