@@ -110,9 +110,14 @@ class BatchSet:
                 *zip(self.inputs, gear.inputs, strict=True),
                 *zip(self.outputs, gear.outputs, strict=True),
             ]
+            grown = []
             for port, shape in pairs:
-                if port.grow(math.prod(shape) * port.tensor.itemsize):
-                    self._views.clear()
+                nbytes = math.prod(shape) * port.tensor.itemsize
+                if port.grow(nbytes):
+                    grown.append(nbytes)
+            if grown:
+                self._views.clear()
+                self._session.pool.prepare(grown)  # the next batch has this shape, as a rule
             arrays = [port.view(shape) for port, shape in pairs]
             found = arrays[: len(self.inputs)], arrays[len(self.inputs) :]
             self._views[id(gear)] = found

@@ -68,6 +68,12 @@ class GeEngine:
             self._execution = Execution(session, options.timeout_s)
             stack.callback(self._execution.close)
             shapes = self._execution.open_shapes(pinned)
+            missing = sorted(set(options.gears) - set(shapes.sizes)) if shapes.sizes else []
+            if missing:
+                raise ConfigError(
+                    f"{model}: gears {missing} are not compiled into the model: {shapes.listed()}; "
+                    "convert it again with them"
+                )
             self._release = stack.pop_all()
         self.inputs = shapes.inputs
         self.outputs = shapes.outputs
@@ -81,6 +87,8 @@ class GeEngine:
             shapes.listed(),
             *(f"input {name!r} has static AIPP: it takes uint8 pixels, NHWC" for name in pixels),
         ]
+        if options.precision != "auto":
+            notes.append("`precision` was settled when the model was converted")
         self.notes = tuple(filter(None, notes))
 
     @classmethod

@@ -81,6 +81,11 @@ class Execution:
         self._session = session
         self._acl = session.acl
         self._timeout_s = timeout_s
+        if timeout_s is not None and not self._acl.has("rt.synchronize_stream_with_timeout"):
+            self._timeout_s = None
+            session.notes.append(
+                "this CANN release cannot wait with a limit: `timeout` is not exact"
+            )
         self._sets: list[BatchSet] = []
         self._runs: deque[Run] = deque()
         self._next = 0
@@ -224,6 +229,8 @@ class Execution:
         run.batch.left -= 1
         if run.batch.error is None:
             run.batch.error = error
+        if not self._runs and self._shapes.is_range:
+            self._session.pool.tidy()
 
     def _bring(self, run: Run) -> None:
         """Copy a run's outputs: from the device to pinned memory, and to where they go."""

@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 from gepipe.engines.ge.buddy import Buddy, charged, span
 from gepipe.engines.ge.runtime import DDR_MEMORY, HBM_MEMORY, HUGE_FIRST, Acl
 from gepipe.errors import DeviceMemoryError, InternalError
+from gepipe.tensors import ALIGNMENT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Bytes above which two tensors lie on different huge pages; smaller pools are not worth cutting.
+#: Smallest block that is taken of a device.
 _LEAST_POOL: Final = 1 << 16
+#: Fragmentation from which on it is worth joining the pieces kept for the next batch.
+_FRAGMENTED: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ class DevicePool:
         nbytes = max(nbytes, _LEAST_POOL)
         base = self._acl.malloc(nbytes, HUGE_FIRST)
         self._blocks.append((base, Buddy(nbytes)))
+        self._acl.memset(base, nbytes, 0, nbytes)  # fresh device memory is garbage
 
     def allocate(self, nbytes: int) -> int:
         """Return the address of a piece of at least `nbytes`.
@@ -131,6 +135,11 @@ class DevicePool:
             for address, base, block in kept:
                 block.free(address - base)
         self._prepared.clear()
+
+    def tidy(self) -> None:
+        """Compact where the free memory lies in pieces. For moments when nothing runs."""
+        if self._prepared and self.statistics().fragmentation > _FRAGMENTED:
+            self.compact()
 
     def statistics(self) -> PoolStatistics:
         """Return how full it is."""
@@ -200,7 +209,11 @@ class PinnedBuffer:
     def __init__(self, acl: Acl, nbytes: int) -> None:
         self._acl = acl
         self.nbytes = nbytes
-        self.address: int = acl.malloc_host(nbytes)
+        self._base: int = acl.malloc_host(nbytes)
+        if self._base % ALIGNMENT:  # only where the process runs on the device itself
+            acl.free_host(self._base)
+            self._base = acl.malloc_host(nbytes + ALIGNMENT)
+        self.address = -(-self._base // ALIGNMENT) * ALIGNMENT
 
     def view(self, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
         """Return its first bytes as an array; not to be used after `close`."""
@@ -215,9 +228,9 @@ class PinnedBuffer:
 
     def close(self) -> None:
         """Free it. Closing twice is harmless."""
-        address, self.address = self.address, 0
-        if address:
-            self._acl.free_host(address)
+        base, self._base = self._base, 0
+        if base:
+            self._acl.free_host(base)
 
 
 def free_memory(acl: Acl) -> tuple[int, int]:

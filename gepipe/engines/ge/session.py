@@ -47,15 +47,15 @@ class Session:
             stack.callback(acl.destroy_stream, self.copy)
             self.compute = acl.create_stream()
             stack.callback(acl.destroy_stream, self.compute)
+            before = self._describe_file()
             self.desc = acl.create_desc()
             stack.callback(acl.destroy_desc, self.desc)
-            before = self._describe_file()
             self.model_id = self._load(before, stack)
             acl.get_desc(self.desc, self.model_id)
             self.description = describe(acl, self.desc, file.path, self.model_id)
             self.pool = DevicePool(
                 acl,
-                self._pool_nbytes(self.description),
+                pool_nbytes(self.description),
                 elastic=self.description.kind == "range",
             )
             stack.callback(self.pool.close)
@@ -154,13 +154,10 @@ class Session:
 
     def _describe_file(self) -> Description | None:
         """Describe the model before it is loaded, where this CANN can."""
-        if not self.acl.has("mdl.get_desc_from_file"):
-            return None
         try:
-            self.acl.get_desc_from_file(self.desc, str(self._file.path))
+            return describe_file(self.acl, self._file)
         except DeviceError as error:
             raise self._explained(error) from error
-        return describe(self.acl, self.desc, self._file.path)
 
     def _load(self, before: Description | None, stack: ExitStack) -> int:
         """Load the model into memory of ours, after adding up what it needs."""
@@ -189,7 +186,7 @@ class Session:
         return address
 
     def _check_room(self, work: int, weights: int, before: Description | None) -> None:
-        buffers = self._pool_nbytes(before) if before is not None else 0
+        buffers = pool_nbytes(before) if before is not None else 0
         needed = sum(charged(nbytes) for nbytes in (work, weights, buffers) if nbytes)
         free, total = free_memory(self.acl)
         text = (
@@ -203,9 +200,6 @@ class Session:
                 "instances, or convert the model with smaller gears"
             )
         self.notes.append(f"needs {text}; {gib(free)} of {gib(total)} were free")
-
-    def _pool_nbytes(self, description: Description) -> int:
-        return span([nbytes for nbytes in description.dataset_nbytes if nbytes] * SETS)
 
     def _explained(self, error: DeviceError) -> BackendError:
         """Say of a model that does not load what its file and the device are for."""
@@ -223,3 +217,25 @@ class Session:
             f"{self._file.path} does not load: {reason}; convert it again with "
             f"`gepipe model convert --soc {device}`: {error}"
         )
+
+
+def describe_file(acl: Acl, file: ModelFile) -> Description | None:
+    """Describe a model without loading it; None where this CANN cannot.
+
+    Raises:
+        DeviceError: ACL does not take the file.
+        ModelLoadError: The model has something that gepipe cannot feed.
+    """
+    if not acl.has("mdl.get_desc_from_file"):
+        return None
+    desc = acl.create_desc()
+    try:
+        acl.get_desc_from_file(desc, str(file.path))
+        return describe(acl, desc, file.path)
+    finally:
+        acl.destroy_desc(desc)
+
+
+def pool_nbytes(description: Description) -> int:
+    """Return the device memory for the tensors of all batches under way."""
+    return span([nbytes for nbytes in description.dataset_nbytes if nbytes] * SETS)

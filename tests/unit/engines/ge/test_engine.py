@@ -309,6 +309,14 @@ def test_unknown_option_is_refused(npu) -> None:
         bed.open(bed.timed(), extra={"bogus": 1})
 
 
+def test_gears_that_the_model_lacks_are_refused(npu) -> None:
+    bed = npu()
+    path = bed.timed(gears=Gears("batch", ((1,), (4,))))
+
+    with pytest.raises(ConfigError, match=r"gears \[8\] are not compiled.*batch sizes: 1, 4"):
+        bed.open(path, gears=(1, 8))
+
+
 def test_notes_say_that_nothing_runs_on_a_card(npu) -> None:
     bed = npu()
 

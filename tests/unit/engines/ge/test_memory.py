@@ -24,6 +24,10 @@ class Counter:
         self.out[self._next] = size
         return self._next
 
+    def memset(self, address, room, value, count) -> None:
+        assert self.out[address] == room == count
+        assert value == 0
+
     def free(self, address) -> None:
         del self.out[address]
 
