@@ -16,7 +16,17 @@ if TYPE_CHECKING:
 
 #: Commands in the order of the help. Each is a module here that adds itself to the application;
 #: only the one that is asked for is imported.
-COMMANDS: Final = ("run", "check", "plan", "schema", "ops", "init", "samples", "doctor")
+COMMANDS: Final = (
+    "run",
+    "check",
+    "plan",
+    "model",
+    "schema",
+    "ops",
+    "init",
+    "samples",
+    "doctor",
+)
 
 
 def main() -> NoReturn:

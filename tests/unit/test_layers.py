@@ -25,13 +25,14 @@ ALLOWED = {
     "spec": BASE | {"spec", "ops", "io"},
     "engines": BASE | MIDDLE | {"engines"},
     "emulator": BASE | {"engines", "emulator"},  # the tables of codes
-    "models": BASE | MIDDLE | {"models", "engines"},
+    "models": BASE | MIDDLE | {"models", "engines", "emulator"},
+    "diagnosis": BASE | {"diagnosis", "models"},
     "runtime": BASE | {"runtime", "io"},
     "triton": BASE | MIDDLE | {"triton"},
     "pipeline": BASE | MIDDLE | {"engines", "runtime", "models", "pipeline"},
     "cli": BASE
     | MIDDLE
-    | {"engines", "runtime", "models", "triton", "emulator", "pipeline", "cli"},
+    | {"engines", "runtime", "models", "diagnosis", "triton", "emulator", "pipeline", "cli"},
 }
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 

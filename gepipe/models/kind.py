@@ -1,0 +1,89 @@
+"""Tells model files apart by their contents, whatever their names say."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final, Literal
+
+from gepipe.errors import ModelLoadError
+from gepipe.models.onnxfile import looks_like_onnx
+
+Kind = Literal["onnx", "om", "emulator", "other"]
+
+_LOOKED_AT: Final = 1 << 16
+_CHECKPOINT: Final = "this looks like a PyTorch checkpoint; export it to ONNX first"
+#: How files begin, what they are then, and how to call that.
+_FIRST: Final[tuple[tuple[bytes, Kind, str], ...]] = (
+    (b"IMOD", "om", "this is an .om model for Ascend NPUs"),
+    (b"gepipe emul om1\n", "emulator", "this is an .om model for the emulator"),
+    (
+        b"version https://git-lfs",
+        "other",
+        "this is a Git LFS pointer; fetch the model itself with `git lfs pull`",
+    ),
+    (b"PK\x03\x04", "other", _CHECKPOINT),
+    (b"\x80\x02", "other", _CHECKPOINT),
+    (b"\x80\x04", "other", _CHECKPOINT),
+    (b"\x80\x05", "other", _CHECKPOINT),
+)
+
+
+def kind_of(path: Path) -> tuple[Kind, str]:
+    """Return what a file is, and how to call it in a sentence.
+
+    Raises:
+        ModelLoadError: It cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(_LOOKED_AT)
+            nbytes = os.fstat(file.fileno()).st_size
+    except IsADirectoryError:
+        raise ModelLoadError(f"{path} is a folder; expected a model file") from None
+    except OSError as error:
+        raise ModelLoadError(f"{path}: {error.strerror}") from error
+    for first, kind, words in _FIRST:
+        if head.startswith(first):
+            return kind, words
+    if not head:
+        return "other", "the file is empty"
+    if looks_like_onnx(head, nbytes):
+        return "onnx", "this is ONNX"
+    if head[4:8] == b"TFL3":
+        return "other", "this is a TensorFlow Lite model; export it to ONNX first"
+    if head.lstrip().startswith((b"<", b"{")):
+        return "other", "this is text, such as a web page; download the model itself"
+    return "other", "its contents are unknown"
+
+
+def require_onnx(path: Path) -> None:
+    """Refuse what is no ONNX model.
+
+    Raises:
+        ModelLoadError: Says what it is instead, and what to do.
+    """
+    kind, words = kind_of(path)
+    if kind == "onnx":
+        return
+    advice = {
+        "om": "; it is converted already: run it with `backend: ge`",
+        "emulator": "; it is converted already: run it with `backend: ge` and GEPIPE_ACL=emulator",
+    }
+    raise ModelLoadError(f"{path}: not an ONNX model: {words}{advice.get(kind, '')}")
+
+
+def require_om(path: Path) -> Kind:
+    """Refuse what is no `.om` model; return whether it is for cards or for the emulator.
+
+    Raises:
+        ModelLoadError: Says what it is instead, and what to do.
+    """
+    kind, words = kind_of(path)
+    if kind in ("om", "emulator"):
+        return kind
+    if kind == "onnx":
+        source = path if path.suffix != ".om" else path.with_suffix(".onnx")
+        rename = "" if source == path else f"rename it to {source.name} and "
+        words += f"; {rename}convert with `gepipe model convert {source}`"
+    raise ModelLoadError(f"{path}: not an .om model: {words}")
