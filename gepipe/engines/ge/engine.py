@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gepipe.engines.ge import devices, library, modelfile
-from gepipe.engines.ge.shapes import parse_pinned
+from gepipe.engines.ge.shapes import Shapes, parse_pinned
 from gepipe.errors import (
     ClosedError,
     ConfigError,
+    DeviceError,
     DeviceStateError,
     InternalError,
     ModelLoadError,
@@ -47,34 +48,18 @@ class GeEngine:
     max_instances = 64
 
     def __init__(self, model: Path, options: EngineOptions) -> None:
-        from gepipe.engines.ge.execution import Execution
-        from gepipe.engines.ge.session import Session
-
         extra = _known(options.extra)
         self._pid = os.getpid()
         self._closed = False
         with ExitStack() as stack:
-            pinned = parse_pinned(extra.get("shapes"))
-            used = library.acquire(
-                extra.get("device", "auto"), extra.get("profile"), extra.get("mode")
-            )
-            stack.callback(library.release, used)
-            self._library = used
-            file = modelfile.inspect(model)
-            if file.emulated != used.emulated:
-                raise _wrong_side(file)
-            self._session = session = Session(used, file, options.device)
-            stack.callback(self._close_session)
-            self._execution = Execution(session, options.timeout_s)
-            stack.callback(self._execution.close)
-            shapes = self._execution.open_shapes(pinned)
-            missing = sorted(set(options.gears) - set(shapes.sizes)) if shapes.sizes else []
-            if missing:
-                raise ConfigError(
-                    f"{model}: gears {missing} are not compiled into the model: {shapes.listed()}; "
-                    "convert it again with them"
-                )
+            try:
+                shapes = self._open(model, options, extra, stack)
+            except DeviceError as error:
+                if error.fatal:  # releasing could last for ever; the end of the process does it
+                    stack.pop_all()
+                raise
             self._release = stack.pop_all()
+        session, used = self._session, self._library
         self.inputs = shapes.inputs
         self.outputs = shapes.outputs
         self.gears = shapes.sizes
@@ -168,13 +153,40 @@ class GeEngine:
         self._closed = True
         if os.getpid() != self._pid:  # a fork must not touch its parent's device
             return
-        if self._execution.lost is not None:
-            self._execution.close()
+        if self._execution.lost is None:
+            self._session.enter_thread()
+        self._execution.close()
+        if self._execution.lost is None:
+            self._release.close()
+        else:
             self._session.abandon()
             self._release.pop_all()
-            return
-        self._session.enter_thread()
-        self._release.close()
+
+    def _open(
+        self, model: Path, options: EngineOptions, extra: Mapping[str, Any], stack: ExitStack
+    ) -> Shapes:
+        from gepipe.engines.ge.execution import Execution
+        from gepipe.engines.ge.session import Session
+
+        pinned = parse_pinned(extra.get("shapes"))
+        used = library.acquire(extra.get("device", "auto"), extra.get("profile"), extra.get("mode"))
+        stack.callback(library.release, used)
+        self._library = used
+        file = modelfile.inspect(model)
+        if file.emulated != used.emulated:
+            raise _wrong_side(file)
+        self._session = session = Session(used, file, options.device)
+        stack.callback(self._close_session)
+        self._execution = Execution(session, options.timeout_s)
+        stack.callback(self._execution.close)
+        shapes = self._execution.open_shapes(pinned)
+        missing = sorted(set(options.gears) - set(shapes.sizes)) if shapes.sizes else []
+        if missing:
+            raise ConfigError(
+                f"{model}: gears {missing} are not compiled into the model: {shapes.listed()}; "
+                "convert it again with them"
+            )
+        return shapes
 
     def _enter(self) -> None:
         if self._closed:

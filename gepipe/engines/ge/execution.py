@@ -30,6 +30,8 @@ from gepipe.errors import BackendError, DeviceError, DeviceTimeoutError, TensorM
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+#: How long `close` waits for executions without a limit of their own.
+_DRAIN_S: Final = 60.0
 #: Bytes for an output of unknown size in the execution that finds out.
 _PROBE_NBYTES: Final = 64 << 20
 
@@ -148,12 +150,9 @@ class Execution:
 
     def close(self) -> None:
         """Wait for what is under way, and release all memory. Closing twice is harmless."""
-        if self.lost is None:
-            for stream in (self._session.copy, self._session.compute):
-                try:
-                    self._acl.synchronize_stream(stream)
-                except DeviceError as error:
-                    self._noted(error)  # nobody waits for these results
+        for stream in (self._session.copy, self._session.compute):
+            if self.lost is None:
+                self._drain(stream)
         sets, self._sets = self._sets, []
         while self._runs:
             run = self._runs.popleft()
@@ -164,6 +163,18 @@ class Execution:
                 place.close()
             else:
                 place.abandon()
+
+    def _drain(self, stream: int) -> None:
+        """Wait for a stream whose results nobody wants any more."""
+        acl = self._acl
+        try:
+            if acl.has("rt.synchronize_stream_with_timeout"):
+                limit_s = self._timeout_s or _DRAIN_S
+                acl.synchronize_stream_with_timeout(stream, math.ceil(1000 * limit_s))
+            else:
+                acl.synchronize_stream(stream)
+        except DeviceError as error:
+            self._noted(error)
 
     def _load(self, run: Run, inputs: Sequence[NDArray[Any]]) -> None:
         """Copy a run's inputs: to pinned memory now, to the device in the copy stream."""

@@ -19,6 +19,8 @@ from gepipe.errors import BackendError, ConfigError, DeviceError, DeviceStateErr
 
 #: What may be tried again: the device is busy, in reset, or its driver is starting.
 BUSY: Final = frozenset((500000, 507033))
+#: The environment variable that asks for the emulator.
+_CHOICE: Final = "GEPIPE_ACL"
 _PAUSES_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
 
 
@@ -158,11 +160,13 @@ def wants_emulator(device: str) -> bool:
     Raises:
         ConfigError: One of them says something unknown.
     """
-    from gepipe.emulator.installation import is_chosen
-
     if device not in ("auto", "npu", "emulator"):
         raise ConfigError(f"ge: device {device!r}: expected `npu` or `emulator`")
-    return device == "emulator" or (device == "auto" and is_chosen())
+    if device != "auto" or not os.environ.get(_CHOICE):
+        return device == "emulator"
+    from gepipe.emulator.installation import is_chosen
+
+    return is_chosen()
 
 
 def _module(device: str, profile: str | None, mode: str | None) -> tuple[ModuleType, bool]:

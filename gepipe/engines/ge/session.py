@@ -37,28 +37,17 @@ class Session:
     """
 
     def __init__(self, library: Library, file: ModelFile, device: int) -> None:
-        self.acl = acl = library.acl
+        self.acl = library.acl
         self.notes: list[str] = []
         self._file = file
         self._device = device
         with ExitStack() as stack:  # unwinds in reverse if any step below fails
-            self._enter_device(library, device, stack)
-            self.copy = acl.create_stream()
-            stack.callback(acl.destroy_stream, self.copy)
-            self.compute = acl.create_stream()
-            stack.callback(acl.destroy_stream, self.compute)
-            before = self._describe_file()
-            self.desc = acl.create_desc()
-            stack.callback(acl.destroy_desc, self.desc)
-            self.model_id = self._load(before, stack)
-            acl.get_desc(self.desc, self.model_id)
-            self.description = describe(acl, self.desc, file.path, self.model_id)
-            self.pool = DevicePool(
-                acl,
-                pool_nbytes(self.description),
-                elastic=self.description.kind == "range",
-            )
-            stack.callback(self.pool.close)
+            try:
+                self._open(library, device, stack)
+            except DeviceError as error:
+                if error.fatal:  # releasing could last for ever; the end of the process does it
+                    stack.pop_all()
+                raise
             self._resources = stack.pop_all()
 
     def enter_thread(self) -> None:
@@ -124,6 +113,23 @@ class Session:
     def abandon(self) -> None:
         """Release nothing: the context is lost, and only the end of the process frees it."""
         self._resources.pop_all()
+
+    def _open(self, library: Library, device: int, stack: ExitStack) -> None:
+        acl = self.acl
+        self._enter_device(library, device, stack)
+        self.copy = acl.create_stream()
+        stack.callback(acl.destroy_stream, self.copy)
+        self.compute = acl.create_stream()
+        stack.callback(acl.destroy_stream, self.compute)
+        before = self._describe_file()
+        self.desc = acl.create_desc()
+        stack.callback(acl.destroy_desc, self.desc)
+        self.model_id = self._load(before, stack)
+        acl.get_desc(self.desc, self.model_id)
+        self.description = describe(acl, self.desc, self._file.path, self.model_id)
+        elastic = self.description.kind == "range"
+        self.pool = DevicePool(acl, pool_nbytes(self.description), elastic=elastic)
+        stack.callback(self.pool.close)
 
     def _enter_device(self, library: Library, device: int, stack: ExitStack) -> None:
         acl = self.acl

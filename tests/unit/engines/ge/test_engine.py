@@ -201,6 +201,30 @@ def test_static_aipp_takes_uint8_pixels_with_the_channels_last(npu, tmp_path) ->
     assert np.array_equal(y, x.transpose(0, 3, 1, 2).astype("float32") + 1)
 
 
+def test_yuv_pixels_are_taken_as_they_lie_in_memory(npu, tmp_path) -> None:
+    from gepipe.emulator.preprocess import apply_aipp
+
+    bed = npu()
+    graph = affine(tmp_path / "m.onnx", [1, 3, 4, 4])
+    aipp = Aipp("YUV420SP_U8", src_image_size_w=4, src_image_size_h=4)
+    write_om(
+        tmp_path / "m.om",
+        graph,
+        inputs=[OmTensor("x", "uint8", (1, 4, 4, 3), "NHWC")],
+        outputs=[OmTensor("y", "float32", (1, 3, 4, 4))],
+        aipp={"x": aipp},
+    )
+    engine = bed.open(tmp_path / "m.om")
+    x = ramp(2, 6, 4, 1, dtype="uint8")
+
+    y = run(engine, 2, x=x)["y"]
+
+    assert engine.inputs == (TensorSpec("x", "uint8", (1, 6, 4, 1)),)
+    for row in range(2):
+        pixels = apply_aipp(aipp, x[row].reshape(-1), "float32", channels_first=True)
+        np.testing.assert_allclose(y[row], 2 * pixels[0] + 1)
+
+
 def test_names_are_those_of_the_network(npu, tmp_path) -> None:
     bed = npu()
     graph = pooled(tmp_path / "m.onnx", [1, 3, 4, 4])

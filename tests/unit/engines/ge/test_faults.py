@@ -155,6 +155,26 @@ def test_half_open_engine_leaves_nothing(npu, call, at) -> None:
     assert not bed.machine.initialised
 
 
+@pytest.mark.parametrize("call", ["rt.create_stream", "mdl.get_desc", "rt.malloc_host"])
+def test_device_lost_while_opening_is_said_first(npu, call) -> None:
+    bed = npu(faults=[{"call": call, "lost": True}])
+    bed.may_leak = True
+
+    with pytest.raises(DeviceLostError, match=f"acl.{call}.*507010") as failure:
+        bed.open(bed.timed())
+
+    assert failure.value.fatal
+
+
+def test_close_gives_up_a_hanging_device(npu) -> None:
+    bed = npu(faults=[{"call": "mdl.execute_async", "at": 1, "hang": True}])
+    bed.may_leak = True
+    engine = bed.open(bed.timed(), timeout_s=0.1)
+    engine.submit({"x": ramp(3, 4)}, outputs_for(engine, 3), 3)
+
+    engine.close()
+
+
 def test_model_that_does_not_fit_is_refused_with_the_sums(npu) -> None:
     bed = npu(devices=[{"memory": "1GiB", "used": "600MiB"}])
     model = bed.timed(weight_bytes=500 << 20, work_bytes=100 << 20)
