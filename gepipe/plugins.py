@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from gepipe.errors import PluginError
 
-Kind = Literal["ops", "engines", "sources", "sinks"]
+Kind = Literal["ops", "engines", "acl", "sources", "sinks"]
 
 
 @cache

@@ -100,10 +100,9 @@ class GeEngine:
         extra = _known(options or {})
         if not library.wants_emulator(extra.get("device", "auto")):
             return devices.visible(devices.cards())
-        from gepipe.emulator.installation import PROFILE
-        from gepipe.emulator.profile import load_profile
-
-        profile = load_profile(extra.get("profile") or os.environ.get(PROFILE, "default"))
+        emulator = library.emulator()
+        named = extra.get("profile") or os.environ.get(emulator.PROFILE, "default")
+        profile = emulator.load_profile(named)
         return devices.visible(len(profile.devices))
 
     @property

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Final
 
+from gepipe import plugins
 from gepipe.engines.ge.runtime import ALREADY_INITIALISED, Acl
 from gepipe.errors import BackendError, ConfigError, DeviceError, DeviceStateError
 
@@ -59,9 +60,7 @@ class Library:
     @property
     def machine(self) -> Any:
         """What the emulator keeps behind its functions."""
-        from gepipe.emulator.installation import machine_of
-
-        return machine_of(self.acl.module)
+        return emulator().machine_of(self.acl.module)
 
     def note(self) -> str:
         """Say what runs here, for the user."""
@@ -164,18 +163,18 @@ def wants_emulator(device: str) -> bool:
         raise ConfigError(f"ge: device {device!r}: expected `npu` or `emulator`")
     if device != "auto" or not os.environ.get(_CHOICE):
         return device == "emulator"
-    from gepipe.emulator.installation import is_chosen
+    return bool(emulator().is_chosen())
 
-    return is_chosen()
+
+def emulator() -> Any:
+    """Return what can install the emulator: a part of gepipe that engines know by name only."""
+    return plugins.load("acl", "emulator")
 
 
 def _module(device: str, profile: str | None, mode: str | None) -> tuple[ModuleType, bool]:
     if wants_emulator(device):
-        from gepipe.emulator.installation import MODE, install
-        from gepipe.emulator.modes import Mode
-
-        chosen = mode or os.environ.get(MODE) or Mode.STRICT
-        return install(profile, chosen, quiet=True), True
+        chosen = mode or os.environ.get(emulator().MODE) or "strict"
+        return emulator().install(profile, chosen, quiet=True), True
     if profile is not None or mode is not None:
         raise ConfigError(
             "ge: `profile` and `mode` are of the emulator; set `device: emulator` as well"

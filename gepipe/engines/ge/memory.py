@@ -248,7 +248,9 @@ def free_memory(acl: Acl) -> tuple[int, int]:
 
 def gib(nbytes: int) -> str:
     """Return a size as text."""
-    return f"{nbytes / 2**30:.2f} GiB" if nbytes >= 2**27 else f"{nbytes / 2**20:.1f} MiB"
+    if nbytes >= 1 << 27:
+        return f"{nbytes / 2**30:.2f} GiB"
+    return f"{nbytes / 2**20:.1f} MiB" if nbytes >= 1 << 17 else f"{nbytes / 2**10:.1f} KiB"
 
 
 __all__ = ["DevicePool", "PinnedBuffer", "PoolStatistics", "charged", "free_memory", "gib"]
