@@ -26,7 +26,7 @@ ALLOWED = {
     "engines": BASE | MIDDLE | {"engines"},
     "emulator": BASE | {"engines", "emulator"},  # the tables of codes
     "models": BASE | MIDDLE | {"models", "engines", "emulator"},
-    "diagnosis": BASE | {"diagnosis", "models"},
+    "diagnosis": BASE | {"diagnosis", "models", "engines"},
     "runtime": BASE | {"runtime", "io"},
     "triton": BASE | MIDDLE | {"triton"},
     "pipeline": BASE | MIDDLE | {"engines", "runtime", "models", "pipeline"},
