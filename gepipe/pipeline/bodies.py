@@ -80,6 +80,7 @@ class InferBody:
             tuple(spec.row for spec in self._open.outputs),
             tuple(self._open.gears),
             tuple(self._open.notes),
+            self.in_flight,
         )
 
     def submit(

@@ -11,6 +11,7 @@ from gepipe import machine, plugins
 from gepipe.engines.engine import EngineOptions
 from gepipe.errors import BackendError, ConfigError, TensorMismatchError
 from gepipe.ops.plan import plan_pre
+from gepipe.pipeline.conversion import prepared_model
 from gepipe.runtime.memory import SlotLayout
 from gepipe.runtime.options import SlotPlan
 from gepipe.tensors import DYNAMIC, TensorSpec
@@ -83,8 +84,11 @@ def plan_start(spec: PipelineSpec, cpus: int | None = None) -> StartPlan:
         raise ConfigError(
             f"{infer.name}: no such model file: {str(infer.model)!r}; set `model:` of that stage"
         )
+    model = prepared_model(spec, name)
     notes = [f"engine {name}" + (", chosen by the model's ending" * (infer.backend.name == "auto"))]
-    devices: Sequence[int] = infer.devices if infer.devices != "auto" else _all_devices(engine)
+    devices: Sequence[int] = (
+        infer.devices if infer.devices != "auto" else _all_devices(engine, spec)
+    )
     timeout_s = infer.timeout
     if on_cpu:
         ignored = []
@@ -100,6 +104,12 @@ def plan_start(spec: PipelineSpec, cpus: int | None = None) -> StartPlan:
     instances = _instances(infer.model, cpus, on_cpu=on_cpu)
     if infer.instances != "auto":
         instances = infer.instances
+    most = getattr(engine, "max_instances", instances)
+    if instances > most:
+        raise ConfigError(
+            f"{infer.name}: instances is {instances}, but engine {name!r} takes at most {most} "
+            "processes on one device; use fewer"
+        )
     threads = 1
     if on_cpu:
         threads = max(1, cpus // instances)
@@ -124,13 +134,13 @@ def plan_start(spec: PipelineSpec, cpus: int | None = None) -> StartPlan:
     )
     if timeout_s is not None and getattr(engine, "keeps_time", False):
         timeout_s = _KILL_FACTOR * timeout_s + _KILL_S
-    return StartPlan(name, infer.model, options, on_cpu, pre, post, cpus, timeout_s, tuple(notes))
+    return StartPlan(name, model, options, on_cpu, pre, post, cpus, timeout_s, tuple(notes))
 
 
-def _all_devices(engine: Any) -> Sequence[int]:
+def _all_devices(engine: Any, spec: PipelineSpec) -> Sequence[int]:
     """Return the devices that an engine sees, or its only one."""
     visible = getattr(engine, "visible_devices", None)
-    return (visible() or (0,)) if visible is not None else (0,)
+    return (visible(spec.infer.backend.options) or (0,)) if visible is not None else (0,)
 
 
 def _engine_name(spec: PipelineSpec) -> str:
@@ -192,7 +202,8 @@ def plan_slots(spec: PipelineSpec, start: StartPlan, info: ModelInfo) -> SlotPla
                 f"{spec.infer.name}: output {row} has extents that depend on the input; expected "
                 "known ones"
             )
-    depth = spec.depth * len(start.engines)
+    # A batch in flight keeps its slots beside the two halves of the double buffer.
+    depth = (spec.depth + info.in_flight - 1) * len(start.engines)
     plan = SlotPlan(SlotLayout.of(inputs, batch), SlotLayout.of(info.outputs, batch), depth)
     available = machine.available_memory()
     if plan.nbytes > _MEMORY_SHARE * available:

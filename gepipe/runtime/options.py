@@ -76,6 +76,7 @@ class RunShape:
         depth: Slots a link.
         workers: Workers of each role.
         names: Each role's stage name, for failures.
+        in_flight: Batches that an infer worker works on at once.
         unstarted: Infer workers that are only started when there is enough to do.
         first: Sequence number of the first item.
         fresh: Sequence number from which on outcomes count; those before were known already.
@@ -86,6 +87,7 @@ class RunShape:
     depth: int
     workers: Mapping[Role, int]
     names: Mapping[Role, str]
+    in_flight: int = 1
     unstarted: Collection[WorkerId] = ()
     first: int = 0
     fresh: int = 0

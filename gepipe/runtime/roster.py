@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from gepipe.runtime.batches import Ticket
 from gepipe.runtime.events import Role, WorkerId
 
-#: Tickets a worker may hold: one to work on and one to go on with, so that it never waits for the
-#: supervisor's next word (a wake-up round trip between two processes costs some 45 µs).
-TICKETS_HELD = 2
+#: Tickets a worker may hold beyond those it works on: one to go on with, so that it never waits for
+#: the supervisor's next word (a wake-up round trip between two processes costs some 45 µs).
+_AHEAD = 1
 
 
 @dataclass(slots=True)
@@ -30,8 +30,20 @@ class Place:
 class Roster:
     """The places of all roles."""
 
-    def __init__(self, workers: Mapping[Role, int], unstarted: Collection[WorkerId] = ()) -> None:
-        """Make empty places, so many for each role."""
+    def __init__(
+        self,
+        workers: Mapping[Role, int],
+        unstarted: Collection[WorkerId] = (),
+        in_flight: int = 1,
+    ) -> None:
+        """Make empty places.
+
+        Args:
+            workers: How many of each role.
+            unstarted: Those that are only started when needed.
+            in_flight: Tickets that an infer worker works on at once.
+        """
+        self._limits = {role: _AHEAD + (in_flight if role == "infer" else 1) for role in workers}
         self._places = {
             role: [Place(WorkerId(role, index) not in unstarted) for index in range(count)]
             for role, count in workers.items()
@@ -51,11 +63,11 @@ class Roster:
 
     def next_start(self, role: Role) -> WorkerId | None:
         """Return a place to start a worker in, once all others of the role are ready and full."""
-        unstarted = None
+        unstarted, limit = None, self._limits[role]
         for index, place in enumerate(self._places[role]):
             if not place.started:
                 unstarted = unstarted or WorkerId(role, index)
-            elif not place.lost and (not place.up or len(place.held) < TICKETS_HELD):
+            elif not place.lost and (not place.up or len(place.held) < limit):
                 return None
         return unstarted
 
@@ -66,7 +78,7 @@ class Roster:
             role: What kind of worker.
             avoid: One that must not be it, unless there is no other place.
         """
-        best, least = None, TICKETS_HELD
+        best, least = None, self._limits[role]
         places = self._places[role]
         others = sum(place.started and not place.lost for place in places) > 1
         for index, place in enumerate(places):

@@ -71,7 +71,7 @@ class RunState:
         self._to_write: deque[tuple[Batch, Item]] = deque()
         self._to_run = InOrder()
         self._to_read: deque[tuple[Batch, Item]] = deque()
-        self._roster = Roster(shape.workers, shape.unstarted)
+        self._roster = Roster(shape.workers, shape.unstarted, shape.in_flight)
         self._tickets = 0
         self._order: Reorderer[Outcome] = Reorderer(shape.first)
         self._released: list[Outcome] = []

@@ -306,6 +306,7 @@ class Supervisor:
                 depth=plan.depth,
                 workers={role: len(crew.bodies) for role, crew in self._crews.items()},
                 names={role: crew.name for role, crew in self._crews.items()},
+                in_flight=self.info.in_flight if self.info else 1,
                 unstarted=self._workforce.unstarted(),
                 first=start.first,
                 fresh=start.fresh,

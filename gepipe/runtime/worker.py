@@ -47,24 +47,26 @@ class ModelInfo:
         outputs: Row specs of the outputs, likewise.
         gears: Batch sizes that the model takes; empty means any.
         notes: Facts worth telling the user.
+        in_flight: Batches that the engine works on at once.
     """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     gears: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
+    in_flight: int = 1
 
     def to_plain(self) -> tuple[Any, ...]:
         """Return plain values for a message."""
         specs = [tuple((s.name, s.dtype, s.shape) for s in t) for t in (self.inputs, self.outputs)]
-        return (*specs, self.gears, self.notes)
+        return (*specs, self.gears, self.notes, self.in_flight)
 
     @classmethod
     def from_plain(cls, plain: tuple[Any, ...]) -> ModelInfo:
         """Rebuild from `to_plain`."""
-        inputs, outputs, gears, notes = plain
+        inputs, outputs, gears, notes, in_flight = plain
         specs = [tuple(TensorSpec(*spec) for spec in side) for side in (inputs, outputs)]
-        return cls(specs[0], specs[1], tuple(gears), tuple(notes))
+        return cls(specs[0], specs[1], tuple(gears), tuple(notes), in_flight)
 
 
 class Writer(Protocol):

@@ -24,6 +24,9 @@ BENCHES = {
     "memory_growth": 3,
     "cold_start": 5,
     "real_inference": 5,
+    "ge_throughput": 3,
+    "ge_dispatch": 5,
+    "ge_pool": 5,
 }
 
 
