@@ -227,12 +227,13 @@ def fit_model(aipp: Aipp, shape: Sequence[int | str], *, varies: bool) -> Aipp:
             )
     if varies:
         return aipp.with_size(0, 0)
-    if not (isinstance(wanted[0], int) and isinstance(wanted[1], int)):
+    fixed = [each for each in wanted[:2] if isinstance(each, int) and each > 0]
+    if len(fixed) < 2:
         raise _refusal(
             "the size of the image is open in pipeline and model",
             "give the pipeline a fixed size, as with `resize: {size: [224, 224]}`",
         )
-    return aipp.with_size(wanted[0], wanted[1])
+    return aipp.with_size(*fixed)
 
 
 def _sized(shape: Sequence[int | str]) -> str:

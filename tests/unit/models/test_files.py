@@ -1,0 +1,312 @@
+from __future__ import annotations
+
+import json
+import os
+import struct
+import threading
+
+import pytest
+
+from gepipe.errors import ConfigError, ModelLoadError
+from gepipe.models.cache import LoadedModels
+from gepipe.models.convert import convert, ensure_om, plan_conversion
+from gepipe.models.header import read_header
+from gepipe.models.inspection import inspect
+from gepipe.models.kind import kind_of, require_om, require_onnx
+from gepipe.models.onnxfile import read_onnx
+from gepipe.models.options import ConvertOptions
+from gepipe.models.soc import detect_soc
+from gepipe.models.store import Store
+from tests.support import doubling_model
+from tests.unit.models.support import plain_environment
+
+onnx = pytest.importorskip("onnx")
+
+
+def om_file(path, soc="Ascend310P3", partitions=((0, 0, 16), (1, 16, 32))):
+    table = struct.pack("<II", len(partitions), 0)
+    table += b"".join(struct.pack("<IIQQ", kind, 0, at, size) for kind, at, size in partitions)
+    payload = table + b"soc_version\x12\x0c" + soc.encode() + b"\0" * 64
+    header = bytearray(256)
+    header[:12] = struct.pack("<4sII", b"IMOD", 256, 0x20000000)
+    header[82] = 1
+    header[84:89] = b"tiny\0"
+    header[184:192] = struct.pack("<Q", len(payload))
+    path.write_bytes(bytes(header) + payload)
+    return path
+
+
+def test_an_onnx_file_is_read_as_the_onnx_package_reads_it(tmp_path):
+    path = doubling_model(tmp_path / "m.onnx")
+
+    found, expected = read_onnx(path), onnx.load(str(path))
+
+    assert found.ir_version == expected.ir_version
+    assert found.opset == expected.opset_import[0].version
+    assert found.node_count == len(expected.graph.node)
+    assert [(t.name, t.dtype, t.shape) for t in found.inputs] == [("x", "float32", ("n", 4))]
+    assert [(t.name, t.dtype, t.shape) for t in found.outputs] == [("y", "float32", ("n", 4))]
+
+
+def test_weights_in_other_files_are_found_and_count(tmp_path):
+    model = onnx.load(str(doubling_model(tmp_path / "m.onnx")))
+    onnx.save(
+        model, str(tmp_path / "e.onnx"), save_as_external_data=True, size_threshold=0,
+        location="e.bin",
+    )  # fmt: skip
+
+    assert read_onnx(tmp_path / "e.onnx").external == ("e.bin",)
+    assert inspect(tmp_path / "e.onnx").facts["external"] == ["e.bin"]
+    options = ConvertOptions(soc="emulator", gears=(2,))
+    before = plan_conversion(tmp_path / "e.onnx", options).key
+    weights = (tmp_path / "e.bin").read_bytes()
+    (tmp_path / "e.bin").write_bytes(weights[::-1])
+    assert plan_conversion(tmp_path / "e.onnx", options).key != before
+    (tmp_path / "e.bin").unlink()
+    with pytest.raises(ModelLoadError, match="not beside it"):
+        plan_conversion(tmp_path / "e.onnx", options)
+
+
+@pytest.mark.parametrize("cut", [1, 40, 100])
+def test_a_cut_off_onnx_file_is_damaged(tmp_path, cut):
+    path = doubling_model(tmp_path / "m.onnx")
+    path.write_bytes(path.read_bytes()[:-cut])
+
+    with pytest.raises(ModelLoadError, match=r"damaged|unknown"):
+        inspect(path)
+
+
+def test_noise_never_crashes_the_reader(tmp_path):
+    good = doubling_model(tmp_path / "m.onnx").read_bytes()
+    for seed in range(300):
+        noise = bytearray(good)
+        noise[seed * 7 % len(good)] = seed % 256
+        noise[seed * 31 % len(good)] ^= 0xFF
+        (tmp_path / "n.onnx").write_bytes(noise)
+        try:
+            inspect(tmp_path / "n.onnx")
+        except ModelLoadError:
+            continue
+
+
+@pytest.mark.parametrize(
+    ("contents", "words"),
+    [
+        (b"", "empty"),
+        (b"PK\x03\x04...", "PyTorch"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+        (b"<html>", "web page"),
+        (b"\x1c\0\0\0TFL3", "TensorFlow Lite"),
+        (b"\x00\x01\x02\x03", "unknown"),
+    ],
+)
+def test_other_files_are_called_what_they_are(tmp_path, contents, words):
+    path = tmp_path / "m.om"
+    path.write_bytes(contents)
+
+    for look in (require_om, require_onnx, inspect):
+        with pytest.raises(ModelLoadError, match=words):
+            look(path)
+
+
+def test_models_under_the_wrong_name_are_told_apart_by_their_contents(tmp_path):
+    doubling_model(tmp_path / "a.om")
+    om_file(tmp_path / "b.onnx")
+
+    with pytest.raises(ModelLoadError, match=r"not an \.om model: this is ONNX; .*convert with"):
+        require_om(tmp_path / "a.om")
+    with pytest.raises(ModelLoadError, match=r"not an ONNX model: this is an \.om model"):
+        require_onnx(tmp_path / "b.onnx")
+    assert "not an .om model: this is ONNX; convert with" in inspect(tmp_path / "a.om").notes[0]
+    assert "not an ONNX model" in inspect(tmp_path / "b.onnx").notes[0]
+    assert require_om(tmp_path / "b.onnx") == "om"
+    with pytest.raises(ModelLoadError, match="No such file"):
+        kind_of(tmp_path / "none")
+    with pytest.raises(ModelLoadError, match="folder"):
+        kind_of(tmp_path)
+
+
+def test_the_header_of_an_om_file_is_read(tmp_path):
+    header = read_header(om_file(tmp_path / "m.om"))
+
+    assert (header.name, header.version, header.model_type) == ("tiny", "2.0", "standard")
+    assert header.soc == "Ascend310P3"
+    assert [(p.kind, p.nbytes) for p in header.partitions] == [("MODEL_DEF", 16), ("WEIGHTS", 32)]
+    plain = inspect(tmp_path / "m.om").to_plain()
+    assert plain["inputs"] is None
+    assert plain["partitions"][1] == {"kind": "WEIGHTS", "offset": 16, "nbytes": 32}
+    json.dumps(plain)
+
+
+def test_a_damaged_om_file_is_refused(tmp_path):
+    path = om_file(tmp_path / "m.om")
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ModelLoadError, match="damaged"):
+        inspect(path)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ModelLoadError, match="cut off"):
+        inspect(path)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("GEPIPE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "models"
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_model_is_converted_for_the_emulator(tmp_path):
+    options = ConvertOptions(soc="emulator", gears=(1, 4))
+
+    path = ensure_om(doubling_model(tmp_path / "m.onnx"), options)
+
+    found = inspect(path)
+    assert found.format == "om for the emulator"
+    assert found.gears == ("batch", ((1,), (4,)))
+    assert [str(t) for t in found.inputs] == ["x: float32 [?, 4]"]
+    path.write_bytes(b"gepipe emul om1\n")
+    with pytest.raises(ModelLoadError):
+        inspect(path)
+    assert ensure_om(tmp_path / "m.onnx", options).stat().st_size > 16  # what is damaged is redone
+
+
+@pytest.mark.usefixtures("cache")
+def test_what_the_emulator_refuses_is_told(tmp_path):
+    (tmp_path / "bad.onnx").write_bytes(
+        onnx.helper.make_model(
+            onnx.helper.make_graph(
+                [onnx.helper.make_node("NoSuchOp", ["x"], ["y"])],
+                "bad",
+                [onnx.helper.make_tensor_value_info("x", 1, [1, 4])],
+                [onnx.helper.make_tensor_value_info("y", 1, [1, 4])],
+            )
+        ).SerializeToString()
+    )
+
+    with pytest.raises(ModelLoadError, match="NoSuchOp"):
+        ensure_om(tmp_path / "bad.onnx", ConvertOptions(soc="emulator"))
+
+
+def put(store, key, nbytes, used):
+    def build(folder):
+        (folder / "m.om").write_bytes(bytes(nbytes))
+
+    with store.lock(key):
+        entry = store.add(key, "m.om", {"soc": "emulator"}, build)
+    os.utime(entry.path.parent / "entry.json", (used, used))
+    return entry
+
+
+def test_those_used_least_recently_go_when_the_cache_is_full(tmp_path):
+    store = Store(tmp_path, limit_bytes=250)
+    put(store, "a", 100, 1000)
+    put(store, "b", 100, 2000)
+    assert store.find("a")
+
+    put(store, "c", 100, 3000)
+
+    assert {entry.key for entry in store.entries()} == {"a", "c"}
+
+
+def test_a_model_in_use_and_the_newest_stay(tmp_path):
+    store = Store(tmp_path, limit_bytes=150)
+    put(store, "a", 100, 1000)
+    store.find("a", mark=True)
+    put(store, "b", 200, 2000)
+
+    assert {entry.key for entry in store.entries()} == {"a", "b"}
+
+
+def test_a_failed_build_leaves_nothing(tmp_path):
+    store = Store(tmp_path)
+
+    def build(_):
+        raise ModelLoadError("no")
+
+    with store.lock("a"), pytest.raises(ModelLoadError, match="no"):
+        store.add("a", "m.om", {}, build)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["locks"]
+
+
+def test_the_limit_is_read_from_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("GEPIPE_CACHE_LIMIT", "2GiB")
+    assert Store(tmp_path).limit_bytes == 2 << 30
+    monkeypatch.setenv("GEPIPE_CACHE_LIMIT", "much")
+    with pytest.raises(ConfigError, match="GEPIPE_CACHE_LIMIT"):
+        Store(tmp_path)
+    monkeypatch.delenv("GEPIPE_CACHE_LIMIT")
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="GEPIPE_CACHE"), Store(tmp_path / "file").lock("a"):
+        pass
+
+
+def test_a_model_is_loaded_once_by_all_who_name_it():
+    pool, loads, unloads = LoadedModels(), [], []
+    gate = threading.Event()
+
+    def load():
+        gate.wait(5)
+        loads.append(1)
+        return object()
+
+    leases = []
+    threads = [
+        threading.Thread(target=lambda: leases.append(pool.acquire("m", load, unloads.append)))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    gate.set()
+    for thread in threads:
+        thread.join()
+
+    assert len(loads) == 1
+    assert len({id(lease.model) for lease in leases}) == 1
+    for lease in leases[1:]:
+        lease.close()
+        lease.close()
+    assert not unloads
+    with leases[0] as model:
+        pass
+    assert unloads == [model]
+    assert len(pool) == 0
+
+
+def test_a_model_that_does_not_load_is_tried_again():
+    pool = LoadedModels()
+
+    def fail():
+        raise OSError("no card")
+
+    with pytest.raises(OSError, match="no card"):
+        pool.acquire("m", fail, print)
+    assert len(pool) == 0
+    with pool.acquire("m", lambda: 7, lambda _: None) as model:
+        assert model == 7
+
+
+def test_the_chip_is_asked_for(tmp_path):
+    (tmp_path / "acl.py").write_text(
+        "def init(): return 0\ndef finalize(): return 0\ndef get_soc_name(): return 'Ascend910B3'\n"
+    )
+    assert detect_soc(plain_environment(PYTHONPATH=str(tmp_path))) == "Ascend910B3"
+    assert detect_soc({"GEPIPE_ACL": "emulator"}) == "emulator"
+
+    smi = tmp_path / "bin" / "npu-smi"
+    smi.parent.mkdir()
+    smi.write_text("#!/bin/sh\necho '| NPU   Name  | Health |'\necho '| 0     310P3 | OK     |'\n")
+    smi.chmod(0o755)
+    environ = plain_environment(PATH=f"{smi.parent}:{os.environ['PATH']}")
+    assert detect_soc(environ) == "Ascend310P3"
+    with pytest.raises(ConfigError, match="--soc"):
+        detect_soc(plain_environment())
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_conversion_notes_what_it_decided(tmp_path):
+    done = convert(
+        plan_conversion(doubling_model(tmp_path / "m.onnx"), ConvertOptions(soc="Emulator"))
+    )
+
+    assert "1, 2, 4, 8" in done.notes[0]
