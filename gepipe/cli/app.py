@@ -20,6 +20,7 @@ COMMANDS: Final = (
     "run",
     "check",
     "plan",
+    "compare",
     "model",
     "schema",
     "ops",

@@ -174,3 +174,10 @@ def _emulated(path: Path) -> Inspection:
         facts,
         (*_misnamed(path, ".om"), "runs on the emulator only: GEPIPE_ACL=emulator"),
     )
+
+
+def swaps_channels(path: Path) -> bool:
+    """Whether a model of the emulator turns the order of its input's channels round."""
+    from gepipe.emulator.om import read_om
+
+    return any(aipp.rbuv_swap_switch for aipp in read_om(path).aipp.values())

@@ -49,6 +49,9 @@ class ConvertOptions:
         output_type: FP32, FP16, …, or as atc has it; empty for the model's own.
         aipp: Preprocessing that the card does, so that the input becomes uint8 pixels.
         extra: Further arguments for atc.
+        default_gears: Batch sizes of a model whose batch is open, where `gears` says nothing.
+        row: Extents of a row of the only input, without the batch, for those that the model leaves
+            open; what the pre stage makes.
     """
 
     soc: str = "auto"
@@ -60,6 +63,8 @@ class ConvertOptions:
     output_type: str = ""
     aipp: Aipp | None = None
     extra: tuple[str, ...] = ()
+    default_gears: tuple[int, ...] = ()
+    row: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:

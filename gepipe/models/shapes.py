@@ -89,6 +89,11 @@ def _declared(model: OnnxFile, options: ConvertOptions) -> dict[str, tuple[Exten
         inputs[name] = shape
     if not inputs:
         raise ConfigError(f"{model.path}: the model has no inputs")
+    if options.row and len(inputs) == 1 and not (options.image_sizes or options.dims):
+        ((name, shape),) = inputs.items()
+        if len(shape) == 1 + len(options.row):
+            filled = zip(shape[1:], options.row, strict=True)
+            inputs[name] = (*shape[:1], *(row if own == -1 else own for own, row in filled))
     return inputs
 
 
@@ -177,8 +182,10 @@ def _batches(inputs: dict[str, tuple[Extent, ...]], options: ConvertOptions, for
     if not gears:
         if not has_open:
             return Shapes("static", inputs, (), form)
-        gears = DEFAULT_GEARS
-        notes = (f"the batch is open; made for {', '.join(map(str, gears))}, as nothing was said",)
+        gears = options.default_gears or DEFAULT_GEARS
+        if not options.default_gears:
+            listed = ", ".join(map(str, gears))
+            notes = (f"the batch is open; made for {listed}, as nothing was said",)
     if len(gears) == 1:
         fixed = {
             name: tuple(gears[0] if extent == -1 else extent for extent in shape)

@@ -132,6 +132,19 @@ def test_what_atc_would_refuse_is_refused_before(tmp_path, cann, shape, options,
     assert not calls_of(cann)
 
 
+def test_what_the_pre_stage_makes_fills_what_the_model_leaves_open(tmp_path, cann):
+    options = {"row": (3, 32, 48), "default_gears": (1, 16)}
+
+    made(image_model(tmp_path / "open.onnx", ("n", 3, "h", "w")), **options)
+    made(image_model(tmp_path / "fixed.onnx", (1, 3, 8, 8)), **options)
+
+    opened, fixed = calls_of(cann)
+    assert opened["input_shape"] == "x:-1,3,32,48"
+    assert opened["dynamic_batch_size"] == "1,16"
+    assert fixed["input_shape"] == "x:1,3,8,8"
+    assert "dynamic_batch_size" not in fixed
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

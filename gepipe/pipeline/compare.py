@@ -1,0 +1,330 @@
+"""Runs the same inputs through a model on two engines, and compares outputs and results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from gepipe.errors import ConfigError, ItemError
+from gepipe.io.source import Entry
+from gepipe.models.aipp import split_for_aipp
+from gepipe.models.kind import kind_of
+from gepipe.ops.op import Meta, Op
+from gepipe.ops.plan import plan_post, plan_pre
+from gepipe.pipeline.check import open_model
+from gepipe.pipeline.job import chosen_source
+from gepipe.pipeline.pipeline import Pipeline, Result
+from gepipe.pipeline.plan import plan_start
+from gepipe.spec.load import load
+from gepipe.spec.values import Backend
+
+if TYPE_CHECKING:
+    from gepipe.io.source import Source
+    from gepipe.pipeline.differences import OutputDifference
+    from gepipe.spec.model import PipelineSpec
+
+#: Disagreements that are kept to be shown.
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class CompareRequest:
+    """What is compared, and how far apart it may be.
+
+    Attributes:
+        path: The pipeline file.
+        overrides: Changes such as `preprocess.batch_size=16`.
+        inputs: Paths in place of the YAML's source.
+        limit: How many inputs.
+        model_a: First model; the YAML's by default.
+        model_b: Second model; the YAML's by default.
+        backend_a: First engine; by default what runs the file: onnxruntime for ONNX.
+        backend_b: Second engine; by default `ge`, or what runs `model_b` if that is given.
+        tolerance: Largest difference, as a share of the largest value of an output.
+        agreement: Smallest share of items whose final results agree.
+    """
+
+    path: str
+    overrides: Sequence[str] = ()
+    inputs: Sequence[str] = ()
+    limit: int = 64
+    model_a: Path | None = None
+    model_b: Path | None = None
+    backend_a: str | None = None
+    backend_b: str | None = None
+    tolerance: float = 0.01
+    agreement: float = 0.98
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """An item whose final results do not agree.
+
+    Attributes:
+        index: The item.
+        source: Its text.
+        first: One side's result.
+        second: The other's.
+    """
+
+    index: int
+    source: str
+    first: Any
+    second: Any
+
+
+@dataclass
+class Comparison:
+    """What a comparison found.
+
+    Attributes:
+        request: What was asked for.
+        sides: What ran on each side, in words.
+        notes: What to know.
+        items: Items that were compared.
+        agreeing: Items whose final results agree.
+        failed: Items that failed, by side: why the first did, and how many.
+        outputs: Of each output how far it is apart.
+        disagreements: The first items whose results do not agree.
+    """
+
+    request: CompareRequest
+    sides: tuple[str, str]
+    notes: tuple[str, ...] = ()
+    items: int = 0
+    agreeing: int = 0
+    failed: dict[str, tuple[int, str]] = field(default_factory=dict)
+    outputs: list[OutputDifference] = field(default_factory=list)
+    disagreements: list[Disagreement] = field(default_factory=list)
+
+    def problems(self) -> list[str]:
+        """Return what is beyond the thresholds; nothing if all is within."""
+        found = []
+        for output in self.outputs:
+            if output.scaled > self.request.tolerance:
+                found.append(
+                    f"output {output.name!r} differs by {output.scaled:.2g} of its largest value, "
+                    f"tolerated are {self.request.tolerance:g}"
+                )
+            if output.torn:
+                found.append(
+                    f"output {output.name!r}: {output.torn} values are NaN or infinite on one side "
+                    f"only ({output.nan_a} NaN and {output.nan_b} NaN)"
+                )
+        if self.agreeing < self.request.agreement * self.items:
+            found.append(
+                f"the results agree for {self.agreeing} of {self.items} items, wanted are "
+                f"{self.request.agreement:.0%}"
+            )
+        counts = {side: count for side, (count, _) in self.failed.items()}
+        if counts.get("a", 0) != counts.get("b", 0):
+            found.append(
+                f"{counts.get('a', 0)} items failed on the first side, {counts.get('b', 0)} on the "
+                "second"
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class OutputsAndResult(Op):
+    """Return a model's outputs as they are, and what the pipeline's own operators make of them.
+
+    Attributes:
+        ops: The pipeline's post operators.
+    """
+
+    stage: ClassVar[Literal["pre", "post", "both"]] = "post"
+    ops: tuple[Op, ...] = ()
+
+    def setup(self) -> None:
+        """Set the operators up."""
+        for op in self.ops:
+            op.setup()
+
+    def __call__(self, value: Any, meta: Meta) -> Any:
+        """Return both."""
+        from gepipe.ops import scores
+
+        result: Any = None
+        if self.ops:
+            try:
+                result = plan_post(self.ops)(value, meta)
+            except ItemError as error:
+                result = {"failed": error.kind}
+        return {"outputs": scores.dump(value, None), "result": result}
+
+
+@dataclass(frozen=True)
+class FirstEntries:
+    """The first entries of a source.
+
+    Attributes:
+        source: The source.
+        limit: How many.
+    """
+
+    source: Source
+    limit: int
+
+    @property
+    def finite(self) -> bool:
+        """A limit is an end."""
+        return True
+
+    @property
+    def reader(self) -> Any:
+        """What reads the entries."""
+        return self.source.reader
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield the entries."""
+        return islice(self.source.entries(), self.limit)
+
+
+def compare(request: CompareRequest) -> Comparison:
+    """Run the same inputs through both sides, in step, and compare.
+
+    Raises:
+        ConfigError: The request does not make two sides, or no item came through both.
+        GepipeError: One of the sides cannot run.
+    """
+    spec = load(request.path, request.overrides)
+    source = FirstEntries(chosen_source(spec, request.inputs), request.limit)
+    first, second = _specs(spec, request, source)
+    notes: list[str] = []
+    first, second = (_for_pixels(each, spec, notes) for each in (first, second))
+    names = (_words(first), _words(second))
+    found = Comparison(request, names)
+    with ExitStack() as stack:
+        sides = [stack.enter_context(Pipeline(each)) for each in (first, second)]
+        _run(sides, found)
+        for name, side in zip("ab", sides, strict=True):
+            supervisor = side._supervisor  # noqa: SLF001 - the run is over, it keeps what it knows
+            info = supervisor.info if supervisor is not None else None
+            notes += [f"{name}: {note}" for note in (info.notes if info is not None else ())]
+    found.notes = tuple(notes)
+    if not found.items:
+        reasons = "; ".join(f"{why}" for _, why in found.failed.values())
+        raise ConfigError(f"nothing was compared: {reasons or 'there are no inputs'}")
+    return found
+
+
+def _specs(
+    spec: PipelineSpec, request: CompareRequest, source: FirstEntries
+) -> tuple[PipelineSpec, PipelineSpec]:
+    models = [
+        given or spec.infer.model
+        for given in (request.model_a, request.model_b)
+    ]  # fmt: skip
+    if None in models:
+        raise ConfigError(f"{spec.infer.name}: there is no model; set `model:` of that stage")
+    runs = ["onnxruntime" if kind_of(m)[0] == "onnx" else "ge" for m in models if m is not None]
+    first = request.backend_a or runs[0]
+    second = request.backend_b or (runs[1] if request.model_b is not None else "ge")
+    if (models[0], first) == (models[1], second):
+        raise ConfigError(
+            f"both sides are {models[0]} on {first}; the model in the YAML is converted already: "
+            "give the original with --model-a model.onnx"
+        )
+    made = []
+    for model, name in zip(models, (first, second), strict=True):
+        options = dict(spec.infer.backend.options) if spec.infer.backend.name == name else {}
+        infer = spec.infer.model_copy(
+            update={
+                "model": model, "backend": Backend(name, options), "nan": "keep", "timeout": None,
+                **({} if name == "ge" else {"devices": "auto", "precision": "auto", "gears": ()}),
+            }
+        )  # fmt: skip
+        post = spec.post.model_copy(update={"ops": (OutputsAndResult(tuple(spec.post.ops)),)})
+        made.append(
+            spec.model_copy(
+                update={
+                    "stages": tuple(
+                        infer if stage is spec.infer else post if stage is spec.post else stage
+                        for stage in spec.stages
+                    ),
+                    "source": source, "sink": None, "on_error": "skip", "max_failures": None,
+                }
+            )
+        )  # fmt: skip
+    return made[0], made[1]
+
+
+def _for_pixels(side: PipelineSpec, spec: PipelineSpec, notes: list[str]) -> PipelineSpec:
+    """Take out of pre what a model with AIPP does by itself."""
+    model = side.infer.model
+    assert model is not None
+    if side.infer.backend.name != "ge" or kind_of(model)[0] == "onnx":
+        return side
+    made = plan_pre(spec.pre.ops).output_specs()
+    if made is None or made.dtype == "uint8":
+        return side
+    info = open_model(side, plan_start(side))
+    if [row.dtype for row in info.inputs] != ["uint8"]:
+        return side
+    split = split_for_aipp(spec.pre.ops, order=_order_of(model, spec))
+    dropped = ", ".join(op.title for op in split.dropped)
+    notes.append(f"{model} takes 8-bit pixels: {dropped} of pre left to it")
+    pre = spec.pre.model_copy(update={"ops": split.ops})
+    stages = tuple(pre if stage is spec.pre else stage for stage in side.stages)
+    return side.model_copy(update={"stages": stages})
+
+
+def _order_of(model: Path, spec: PipelineSpec) -> Literal["rgb", "bgr"] | None:
+    """Return the order of channels that a model wants, where its file tells that it swaps them."""
+    if kind_of(model)[0] != "emulator":
+        return None
+    from gepipe.models.inspection import swaps_channels
+
+    color = getattr(spec.pre.ops[0], "color", None) if spec.pre.ops else None
+    if not swaps_channels(model) or color not in ("rgb", "bgr"):
+        return None
+    return "bgr" if color == "rgb" else "rgb"
+
+
+def _words(side: PipelineSpec) -> str:
+    options = side.infer.backend.options
+    told = f" {options}" if options else ""
+    return f"{side.infer.model} on {side.infer.backend.name}{told}"
+
+
+def _run(sides: Sequence[Pipeline], found: Comparison) -> None:
+    from gepipe.pipeline.differences import Differences, agrees
+
+    differences = Differences()
+    for first, second in _paired(*(side.run() for side in sides)):
+        a: Mapping[str, Any] = first.value
+        b: Mapping[str, Any] = second.value
+        found.items += 1
+        differences.add(first.index, a["outputs"], b["outputs"])
+        if agrees(a["result"], b["result"], found.request.tolerance):
+            found.agreeing += 1
+        elif len(found.disagreements) < _SHOWN:
+            found.disagreements.append(
+                Disagreement(first.index, first.source, a["result"], b["result"])
+            )
+    found.outputs = list(differences.outputs.values())
+    for name, side in zip("ab", sides, strict=True):
+        if side.failures:
+            why = side.failures[0]
+            found.failed[name] = (len(side.failures), f"{why.source}: {why.error}")
+
+
+def _paired(a: Iterator[Result], b: Iterator[Result]) -> Iterator[tuple[Result, Result]]:
+    """Yield the results of items that came through both sides, and run both to their ends."""
+    first, second = next(a, None), next(b, None)
+    while first is not None and second is not None:
+        if first.index == second.index:
+            yield first, second
+        place = first.index - second.index
+        if place <= 0:
+            first = next(a, None)
+        if place >= 0:
+            second = next(b, None)
+    for rest in (a, b):
+        for _ in rest:
+            pass
