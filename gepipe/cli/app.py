@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from gepipe.cli import signals
-from gepipe.cli.text import harmless_lines, print_error, print_out
+from gepipe.cli.text import harmless_lines, occupy_standard_streams, print_error, print_out
 from gepipe.errors import GepipeError, InternalError
 
 if TYPE_CHECKING:
@@ -33,24 +33,20 @@ COMMANDS: Final = (
 def main() -> NoReturn:
     """Run the command line; exits by itself."""
     signals.end_quietly()
+    occupy_standard_streams()
     gc.disable()  # importing makes much and frees nothing; a run enables it again
-    asked = sys.argv[1:]
-    if asked[:1] in (["run"], ["check"], ["plan"]) and not {"--help", "-h"} & set(asked):
-        # First of all: what the workers import is imported while this process imports its own.
-        from gepipe.pipeline.preload import PRELOAD
-        from gepipe.runtime.process import start_server
-
-        start_server(PRELOAD)
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    code = _code_of(asked)
+    code = _code_of(sys.argv[1:])
     # A tidy end of the interpreter would cost a short run a tenth of its time for nothing.
     signals.leave(code)
 
 
 def _code_of(asked: list[str]) -> int:
     try:
+        if asked[:1] in (["run"], ["check"], ["plan"]) and not {"--help", "-h"} & set(asked):
+            _start_server()
         application(asked[0] if asked and asked[0] in COMMANDS else None)(prog_name="gepipe")
     except SystemExit as ended:  # how typer ends, after a usage error too
         if isinstance(ended.code, str):
@@ -71,6 +67,14 @@ def _code_of(asked: list[str]) -> int:
         print_error("this is a bug of gepipe; please report it with the text above")
         return InternalError.exit_code
     return 0
+
+
+def _start_server() -> None:
+    """Have what the workers import imported while this process imports its own."""
+    from gepipe.pipeline.preload import PRELOAD
+    from gepipe.runtime.process import start_server
+
+    start_server(PRELOAD)
 
 
 def application(only: str | None = None) -> typer.Typer:

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from gepipe.cli.text import count, duration, harmless, print_error
+from gepipe.cli.text import count, duration, harmless, is_terminal, print_error
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -116,4 +116,4 @@ class Progress:
 
 def _draws(stream: TextIO | None) -> bool:
     """Whether a line of the stream can be drawn over."""
-    return stream is not None and stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    return is_terminal(stream) and os.environ.get("TERM", "dumb") != "dumb"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from gepipe.cli import signals
 from gepipe.cli.progress import Progress
 from gepipe.cli.summary import Summary
-from gepipe.cli.text import count, harmless, print_error, print_out, size
+from gepipe.cli.text import count, harmless, is_terminal, print_error, print_out, size
 from gepipe.errors import GepipeError, Interrupted
 from gepipe.pipeline.job import Job
 from gepipe.spec.load import load
@@ -67,7 +67,7 @@ def run_job(request: RunRequest) -> int:
         if report.statistics is None:
             for note in job.notes:
                 print_error(harmless(note))
-        for line in summary.lines(color=sys.stdout.isatty()):
+        for line in summary.lines(color=is_terminal(sys.stdout)):
             print_out(line)
     return summary.exit_code
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import TextIO
+
+from gepipe.errors import GepipeError
 
 
 def harmless(text: str) -> str:
@@ -28,9 +31,33 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
+def occupy_standard_streams() -> None:
+    """Open descriptors 0 to 2 where this process was started without them.
+
+    A file opened later would get their number, and what a library says on standard error would
+    stand in the results.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a stream is there, as it need not be, and a person may be looking at it."""
+    return stream is not None and stream.isatty()
+
+
 def print_out(text: str) -> None:
-    """Write a line to standard output; a reader that has left, as `head` does, is no error."""
-    _write(sys.stdout, text)
+    """Write a line to standard output; a reader that has left, as `head` does, is no error.
+
+    Raises:
+        GepipeError: The line cannot be kept where standard output goes, as on a full disk.
+    """
+    error = _write(sys.stdout, text)
+    if error is not None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        raise GepipeError(f"cannot write to standard output: {os.strerror(error.errno).lower()}")
 
 
 def print_error(text: str) -> None:
@@ -38,17 +65,20 @@ def print_error(text: str) -> None:
     _write(sys.stderr, text)
 
 
-def _write(stream: TextIO | None, text: str) -> None:
+def _write(stream: TextIO | None, text: str) -> OSError | None:
+    """Write a line; return what went wrong, after which the stream leads nowhere."""
     if stream is None:  # started without one, as some services are
-        return
+        return None
     try:
         stream.write(text + "\n")
         stream.flush()
-    except (BrokenPipeError, OSError):
+    except OSError as error:
         # Whatever is left in the buffer must not fail again when the interpreter ends.
         devnull = os.open(os.devnull, os.O_WRONLY)
         os.dup2(devnull, stream.fileno())
         os.close(devnull)
+        return error
+    return None
 
 
 def cut(text: str, width: int) -> str:

@@ -324,6 +324,14 @@ def test_a_bug_of_ours_is_70_and_asks_for_a_report(place):
     assert "please report" in done.stderr
 
 
+def test_a_run_without_standard_streams_works(place):
+    shell = ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
+    code = subprocess.call([*shell, *GEPIPE, "run", "tiny.yaml"], cwd=place, timeout=60)
+
+    assert code == 0
+    assert len((place / "out/tiny.jsonl").read_text().splitlines()) > 0
+
+
 # --- a terminal -----------------------------------------------------------------------------------
 
 

@@ -1,9 +1,11 @@
 import io
 import sys
+from pathlib import Path
 
 import pytest
 
 from gepipe.cli import text
+from gepipe.errors import GepipeError
 
 
 @pytest.mark.parametrize(
@@ -64,3 +66,13 @@ def test_a_line_goes_out_at_once(monkeypatch):
     text.print_error("seen")
 
     assert stream.getvalue() == "seen\n"
+
+
+def test_a_full_disk_behind_standard_output_is_an_error(monkeypatch):
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+
+        with pytest.raises(GepipeError, match="cannot write to standard output: no space left"):
+            text.print_out("a line")
+
+        text.print_out("what follows leads nowhere")
