@@ -199,8 +199,8 @@ class FileList:
             return
         try:
             file = Path(self.path).open("rb")  # noqa: SIM115 - only what opening raises is caught
-        except OSError as error:
-            why = (error.strerror or str(error)).lower()
+        except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
+            why = (getattr(error, "strerror", None) or str(error)).lower()
             raise ConfigError(
                 f"{self._shown}: cannot read this list of files: {why}; expected a text file "
                 "with one path a line"

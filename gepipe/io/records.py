@@ -111,6 +111,8 @@ def _opened(path: Path) -> int:
         raise ConfigError(f"{shown} is a folder; expected a file to write to") from error
     except OSError as error:
         raise ConfigError(f"cannot write {shown}: {_why(error)}") from error
+    except ValueError as error:  # a NUL byte in the path
+        raise ConfigError(f"cannot write {shown}: {error}") from error
     try:
         _require_regular(fd, shown)
         _lock(fd, shown)

@@ -35,7 +35,7 @@ class Issue:
 def nested(issues: Iterable[Issue]) -> PydanticCustomError:
     """Return an error for a validator to raise that carries the issues of what it contains."""
     found = list(issues)
-    text = "; ".join(issue.text for issue in found).replace("{", "{{").replace("}", "}}")
+    text = "; ".join(issue.text for issue in found)
     return PydanticCustomError("nested", text, {"issues": found})
 
 

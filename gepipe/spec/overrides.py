@@ -44,7 +44,14 @@ def _apply(root: Node, text: str, place: Place) -> None:
     path, equals, value = text.partition("=")
     if not equals or not path.strip():
         raise _Refused("expected key=value, such as preprocess.batch_size=16")
+    if not _is_unicode(text):
+        raise _Refused("holds bytes that are not UTF-8; give such a path with --input or --output")
     _set(root, _steps(path.strip()), _value(value, place), place)
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether an argument was UTF-8; what is not arrives as lone surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _value(text: str, place: Place) -> Node:

@@ -241,6 +241,11 @@ def test_an_empty_file_is_empty(tmp_path):
     assert refused("a.jpg") == ("empty", "'a.jpg' is an empty file")
 
 
+def test_a_nul_byte_in_the_name_of_a_list_is_refused():
+    with pytest.raises(ConfigError, match=r"'a.x00b': cannot read this list of files: embedded"):
+        next(FileList("a\0b").entries())
+
+
 def test_a_large_file_is_refused_before_it_is_read(tmp_path):
     with (tmp_path / "a.jpg").open("wb") as file:
         file.truncate(1 << 40)

@@ -77,6 +77,11 @@ def test_results_and_failures_are_the_inputs(sink, tmp_path):
     assert Job.load(tmp_path / "out.job.json").status == "complete"
 
 
+def test_a_nul_byte_in_the_path_is_refused():
+    with pytest.raises(ConfigError, match=r"cannot write 'a.x00b.jsonl': embedded null byte"):
+        JsonlSink("a\0b.jsonl").open()
+
+
 def test_the_failures_file_exists_although_nothing_failed(sink, tmp_path):
     run(sink, 0, 2, "complete", inputs=2)
 

@@ -123,3 +123,9 @@ def test_a_wrong_override_is_told_as_it_was_given(override, message) -> None:
     (line,) = refusal(override)
 
     assert line.startswith(f"--set {override}: {message}")
+
+
+def test_an_argument_that_is_not_utf8_is_told_where_it_can_go() -> None:
+    assert refusal("sink=caf\udce9.jsonl") == [
+        "--set sink=caf\udce9.jsonl: holds bytes that are not UTF-8; give such a path with --input or --output"
+    ]
