@@ -12,7 +12,7 @@ from gepipe.ops.header import (
     read_directory,
 )
 
-_MAX_PAGES = 100_000  # a damaged chain of TIFF directories may be a circle
+_MAX_PAGES = 100_000
 
 
 def read_gif(data: bytes) -> Header:
@@ -107,7 +107,9 @@ def read_tiff(data: bytes) -> Header:
     ends = [start + length for start, length in zip(starts, lengths, strict=False)]
     header.complete = bool(starts) and max(ends, default=0) <= len(data)
     try:
-        while following and header.frames < _MAX_PAGES:
+        seen = {offset}
+        while following and following not in seen and len(seen) < _MAX_PAGES:
+            seen.add(following)
             header.frames += 1
             _, following = read_directory(data, following, order, big=big)
     except struct.error:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gepipe.errors import ItemError
+from gepipe.ops.decode import MAX_PIXELS
 from gepipe.ops.geometry import Geometry, Interpolation, Placement, pair, positive_size
 from gepipe.tensors import DYNAMIC
 
@@ -45,13 +46,25 @@ class Resize(Geometry):
         return self.interpolation
 
     def place(self, height: int, width: int) -> Placement:
-        """Return the whole image at its new size."""
+        """Return the whole image at its new size.
+
+        Raises:
+            ItemError: It is so narrow that keeping its aspect ratio makes it enormous.
+        """
         if self.size is not None:
             target = pair(self.size)
         else:
             side = self.short_side or self.long_side or 1
             ratio = side / (min if self.short_side else max)(height, width)
             target = max(1, round(height * ratio)), max(1, round(width * ratio))
+            # Of a strip one pixel high, a file of 300 bytes, this would be gigabytes.
+            if target[0] * target[1] > max(MAX_PIXELS, height * width):
+                raise ItemError(
+                    "too_large",
+                    f"resize: the image of {height}x{width} (height x width) would become "
+                    f"{target[0]}x{target[1]}, over the limit of {MAX_PIXELS:,} pixels; "
+                    "use letterbox for images as narrow as that",
+                )
         return Placement(target, (0, 0), target)
 
     def fixed_size(self) -> tuple[int, int]:

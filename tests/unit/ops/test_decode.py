@@ -191,6 +191,16 @@ def test_i11_ycck_jpeg_has_the_right_colours(files):
     assert np.abs(pixels.mean(axis=(0, 1)) - (235, 75, 35)).max() < 6
 
 
+def test_tiff_directories_in_a_circle_are_counted_once():
+    from gepipe.ops.header_other import read_tiff
+
+    page = struct.pack("<HHHIIHHIII", 2, 256, 4, 1, 5, 257, 4, 1, 7, 8)
+
+    header = read_tiff(b"II*\0" + struct.pack("<I", 8) + page)
+
+    assert (header.width, header.height, header.frames) == (5, 7, 1)
+
+
 def test_i14_of_several_frames_the_first_is_taken_and_the_number_noted(files):
     colours = [(250, 0, 0), (0, 250, 0), (0, 0, 250)]
     frames = [Image.new("RGB", (20, 10), colour) for colour in colours]

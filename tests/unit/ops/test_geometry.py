@@ -38,6 +38,14 @@ def test_the_other_side_is_rounded_and_never_zero(op, before, after):
     assert op.place(*before).canvas == after
 
 
+def test_a_strip_does_not_grow_into_gigabytes():
+    with pytest.raises(ItemError, match=r"1x65000 .* would become 256x16640000") as caught:
+        Resize(short_side=256).place(1, 65000)
+
+    assert caught.value.kind == "too_large"
+    assert Resize(short_side=20_000).place(30_000, 30_000).canvas == (20_000, 20_000)
+
+
 def test_resize_and_centre_crop_agree_with_the_reference_of_the_sample_classifier(files):
     image = files.picture(301, 455)
     height, width = image.shape[:2]
