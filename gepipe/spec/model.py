@@ -36,7 +36,11 @@ class PipelineSpec(Section):
         ),
     )
     depth: Count = Field(
-        2, description="Slots a link between two stages has, `2` by default (double buffering)."
+        2,
+        description=(
+            "Slots a link between two stages has for each process that runs the model, `2` by "
+            "default (double buffering)."
+        ),
     )
     max_wait: Duration | None = Field(
         None,

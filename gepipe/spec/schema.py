@@ -20,7 +20,7 @@ from gepipe.spec.keys import KEYS, STAGE_KEYS, Accepted
 from gepipe.spec.model import PipelineSpec
 from gepipe.spec.parts import adapter, shorthand_of
 from gepipe.spec.stages import RESERVED, Section
-from gepipe.spec.values import OTHER_ENGINES, Backend
+from gepipe.spec.values import Backend
 
 Schema = dict[str, Any]
 
@@ -160,7 +160,7 @@ def _stages() -> Schema:
 
 
 def _backend() -> Schema:
-    names = sorted({"auto", *plugins.names("engines"), *OTHER_ENGINES})
+    names = sorted({"auto", *plugins.names("engines")})
     options = {"type": ["object", "null"], "description": "Options of the engine."}
     return {"anyOf": [{"enum": names}, _one_of(dict.fromkeys(names, options))]}
 

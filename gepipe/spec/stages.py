@@ -113,7 +113,10 @@ class InferStage(Section):
     )
     instances: CountOrAuto = Field(
         "auto",
-        description="Processes for each device, for example `1`; `auto` lets the engine say.",
+        description=(
+            "Processes for each device, for example `1`; `auto` is one, and on the CPU one a "
+            "processor for a model of at most 128 MiB."
+        ),
     )
     timeout: Timeout | None = Field(
         None,

@@ -16,9 +16,6 @@ from gepipe.spec.explain import Issue, nested, problem
 from gepipe.spec.paths import resolve
 from gepipe.spec.units import shown
 
-#: Engines that come in another package; named here so that a file that asks for one still loads.
-OTHER_ENGINES = ("ge",)
-
 
 @dataclass(frozen=True, slots=True)
 class Backend:
@@ -93,17 +90,13 @@ def _backend(value: Any) -> Backend:
     if isinstance(value, Backend):
         return value
     name, options = parts.split_entry(value, "engine")
-    known = ["auto", *plugins.names("engines"), *OTHER_ENGINES]
+    known = ["auto", *plugins.names("engines")]
     if name not in known:
-        raise problem(f"unknown engine {name!r}; {_hint(name, known)}", name)
+        raise problem(f"unknown engine {name!r}; {plugins.did_you_mean(name, known)}", name)
     if options is not None and not isinstance(options, Mapping):
         text = f"expected a mapping of options, got {shown(options)}"
         raise problem(text, name)
     return Backend(name, dict(options or {}))
-
-
-def _hint(name: str, known: list[str]) -> str:
-    return plugins.did_you_mean(name, sorted(set(known)))
 
 
 def _plain_gears(gears: tuple[int, ...]) -> list[int]:
