@@ -20,7 +20,7 @@ from gepipe.errors import ConfigError, ModelLoadError
 from gepipe.models.aipp import Aipp, fit_model
 from gepipe.models.atc import Atc, atc_command, find_atc, run_atc, shown
 from gepipe.models.emulated import convert_emulated
-from gepipe.models.kind import kind_of, require_onnx
+from gepipe.models.kind import kind_of, require_om, require_onnx
 from gepipe.models.onnxfile import OnnxFile, read_onnx
 from gepipe.models.options import EMULATOR, ConvertOptions
 from gepipe.models.shapes import Shapes, plan_shapes
@@ -230,6 +230,8 @@ def ensure_om(
         ModelLoadError: It is neither, or cannot be converted.
         ConfigError: The options do not fit it, there is no atc, or the chip is not known.
     """
+    if model.suffix.lower() == ".om":
+        require_om(model)  # an ONNX model under this name is a mistake, and many make it
     if kind_of(model)[0] in ("om", "emulator"):
         return model
     plan = plan_conversion(model, options)

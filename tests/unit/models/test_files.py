@@ -115,6 +115,8 @@ def test_models_under_the_wrong_name_are_told_apart_by_their_contents(tmp_path):
 
     with pytest.raises(ModelLoadError, match=r"not an \.om model: this is ONNX; .*convert with"):
         require_om(tmp_path / "a.om")
+    with pytest.raises(ModelLoadError, match=r"not an \.om model: this is ONNX"):
+        ensure_om(tmp_path / "a.om")
     with pytest.raises(ModelLoadError, match=r"not an ONNX model: this is an \.om model"):
         require_onnx(tmp_path / "b.onnx")
     assert "not an .om model: this is ONNX; convert with" in inspect(tmp_path / "a.om").notes[0]
