@@ -122,7 +122,13 @@ def atc_command(  # noqa: PLR0913, PLR0917 - what a command is made of
         command.append(f"--output_type={options.output_type}")
     if (mode := PRECISIONS[options.precision]) is not None:
         command.append(f"--precision_mode={mode}")
-    return [*command, "--log=error", *options.extra]
+    return [*command, "--log=error", *map(_absolute, options.extra)]
+
+
+def _absolute(arg: str) -> str:
+    """Return an argument with the file that it names, if any, as seen from everywhere."""
+    option, _, value = arg.partition("=")
+    return f"{option}={Path(value).resolve()}" if value and Path(value).is_file() else arg
 
 
 def shown(command: Sequence[str]) -> str:

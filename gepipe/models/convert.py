@@ -20,6 +20,7 @@ from gepipe.errors import ConfigError, ModelLoadError
 from gepipe.models.aipp import Aipp, fit_model
 from gepipe.models.atc import Atc, atc_command, find_atc, run_atc, shown
 from gepipe.models.emulated import convert_emulated
+from gepipe.models.interruption import tidy_when_stopped
 from gepipe.models.kind import kind_of, require_om, require_onnx
 from gepipe.models.onnxfile import OnnxFile, read_onnx
 from gepipe.models.options import EMULATOR, ConvertOptions
@@ -72,7 +73,8 @@ class Plan:
             "input_format": self.shapes.input_format,
             "precision": self.options.precision,
             "output_type": self.options.output_type,
-            "extra": self.options.extra,
+            "extra": [_with_contents(arg) for arg in self.options.extra],
+            "operators": os.environ.get("ASCEND_CUSTOM_OPP_PATH", ""),
             "aipp": None if self.aipp is None else asdict(self.aipp),
         }
         return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:32]
@@ -193,7 +195,7 @@ def convert(
             if say is not None:
                 say(f"another process is converting {plan.model.path}; waiting for it")
 
-        with store.lock(key, waits):
+        with tidy_when_stopped(), store.lock(key, waits):
             entry = store.find(key, mark=mark)
             if entry is None:
                 start = time.monotonic()
@@ -285,6 +287,12 @@ def _digest(path: str, *_unchanged: int) -> str:
         while block := file.read(_READ_BYTES):
             digest.update(block)
     return digest.hexdigest()
+
+
+def _with_contents(arg: str) -> str:
+    """Return an argument, with the contents of the file that it names."""
+    file = Path(arg.partition("=")[2])
+    return f"{arg} {digest_of(file)}" if "=" in arg and file.is_file() else arg
 
 
 def _identity(program: Path) -> str:

@@ -2,13 +2,21 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support import doubling_model, jpeg, onnx_model
+from tests.support import (
+    doubling_model,
+    family_of,
+    is_alive,
+    jpeg,
+    onnx_model,
+    wait_until,
+)
 from tests.unit.models.support import fake_cann, plain_environment
 
 pytest.importorskip("onnx")
@@ -105,6 +113,24 @@ def test_atc_that_fails_is_explained(place, cann):
     assert "Einsum_3" in failed.stderr
     log = failed.stderr.rsplit("all of its output: ", 1)[1].strip()
     assert "ATC run failed" in Path(log).read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_atc_and_leaves_nothing(place, cann, number):
+    environ = plain_environment(GEPIPE_CACHE=str(place / "cache"), FAKE_ATC="hang", **cann)
+    with subprocess.Popen(
+        [*GEPIPE, "model", "convert", "tiny.onnx", "--soc", "310P3"],
+        cwd=place, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        atc = wait_until(lambda: family_of(process.pid) - {process.pid}, 20)
+        wait_until(lambda: (place / "cache/models/logs").exists(), 20)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=20)
+
+    assert process.returncode == 130
+    assert f"stopped by {number.name}" in said
+    assert not [pid for pid in atc if is_alive(pid)]
+    assert not list((place / "cache/models").glob(".part-*"))
 
 
 def test_the_command_is_shown_without_atc_and_nothing_is_done(place):
@@ -240,3 +266,20 @@ def test_the_doctor_says_that_the_npu_is_emulated(place):
 
     assert done.returncode == 0
     assert "EMULATED NPU" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["model", "convert"],
+        ["model", "inspect"],
+        ["model", "cache", "list"],
+        ["model"],
+        ["compare"],
+    ],
+)
+def test_every_command_has_a_help(place, command):
+    done = gepipe(place, *command, "--help")
+
+    assert done.returncode == 0
+    assert "Usage" in done.stdout

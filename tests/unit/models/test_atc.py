@@ -260,6 +260,18 @@ def test_a_conversion_is_found_again_by_contents_options_and_version(tmp_path):
     assert made(model, gears=(1,)).is_new
 
 
+def test_files_that_arguments_name_count_and_are_found(tmp_path, cann, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = image_model(tmp_path / "m.onnx")
+    (tmp_path / "my.cfg").write_text("aipp_op {}")
+
+    first = made(model, gears=(1,), extra=("--insert_op_conf=my.cfg",))
+    (tmp_path / "my.cfg").write_text("aipp_op { }")
+
+    assert calls_of(cann)[0]["insert_op_conf"] == str(tmp_path / "my.cfg")
+    assert made(model, gears=(1,), extra=("--insert_op_conf=my.cfg",)).key != first.key
+
+
 def test_two_at_once_convert_once(tmp_path, cann, monkeypatch):
     monkeypatch.setenv("FAKE_ATC_S", "0.3")
     model = image_model(tmp_path / "m.onnx")
