@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gepipe.errors import ConfigError, GepipeError
+from gepipe.io.parquet import ParquetSink, require_pyarrow
 from gepipe.pipeline import neighbours
 from gepipe.pipeline.bodies import InferBody
 from gepipe.pipeline.crews import pickled, worker_environment
@@ -136,7 +136,10 @@ def _check_source(spec: PipelineSpec, inputs: Sequence[str], found: Findings) ->
     source: Source | None = found.attempt(lambda: chosen_source(spec, inputs))
     if source is None:
         return
-    found.errors += neighbours.undecoded_source(spec, source.reader)
+    reader = found.attempt(lambda: source.reader)
+    if reader is None:
+        return
+    found.errors += neighbours.undecoded_source(spec, reader)
     if not source.finite or getattr(source, "path", "") == "-":
         found.notes.append("inputs: cannot be counted before the start")
         return
@@ -162,8 +165,8 @@ def _check_sink(spec: PipelineSpec, found: Findings) -> None:
             found.errors.append(f"sink: {str(folder)!r} is a file; expected a folder")
         elif not os.access(folder, os.W_OK | os.X_OK):
             found.errors.append(f"sink: nothing can be written to {str(folder)!r}")
-    if path.suffix == ".parquet" and find_spec("pyarrow") is None:
-        found.errors.append("sink: parquet needs pyarrow: pip install 'gepipe[parquet]'")
+    if isinstance(spec.sink, ParquetSink):
+        found.attempt(require_pyarrow)
 
 
 def _check_stages(spec: PipelineSpec, found: Findings) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -242,7 +243,8 @@ def chosen_source(spec: PipelineSpec, inputs: Sequence[str] = ()) -> Source:
             raise ConfigError(f"{spec.name}: there is no source; set `source:` or give --input")
         return cast("Source", spec.source)
     if spec.source is None:
-        return ImageFiles(tuple(inputs))  # not validated as YAML: a path may be any bytes
+        # Not validated as YAML: a path may be any bytes.
+        return cast("Source", _with_path(ImageFiles("."), "--input", list(inputs)))
     return cast("Source", _with_path(spec.source, "--input", list(inputs)))
 
 
@@ -252,12 +254,12 @@ def _sink(spec: PipelineSpec, output: str | None) -> Sink:
             raise ConfigError(f"{spec.name}: there is no sink; set `sink:` or give --output")
         return cast("Sink", spec.sink)
     try:
-        named = sink_of(output)
+        named = sink_of(os.fsencode(output).decode("utf-8", "replace"))  # which one it asks for
     except PydanticCustomError as error:
         raise ConfigError(f"--output: {error.message()}") from None
-    if type(named) is type(spec.sink):
-        named = _with_path(spec.sink, "--output", [output])  # keeps the YAML's other options
-    return cast("Sink", named)
+    # The YAML's sink keeps its other options. A path may be any bytes.
+    sink = spec.sink if type(named) is type(spec.sink) else named
+    return cast("Sink", _with_path(sink, "--output", [output]))
 
 
 def _with_path(plugin: Any, option: str, paths: list[str]) -> Any:
@@ -265,8 +267,10 @@ def _with_path(plugin: Any, option: str, paths: list[str]) -> Any:
     field = shorthand_of(type(plugin))
     if field is None:
         raise ConfigError(f"{option}: a {type(plugin).__name__} takes no path")
-    if isinstance(getattr(plugin, field), tuple):
-        return replace(plugin, **{field: tuple(paths)})
-    if len(paths) > 1:
+    several = isinstance(getattr(plugin, field), tuple)
+    if len(paths) > 1 and not several:
         raise ConfigError(f"{option}: a {type(plugin).__name__} takes one path, got {len(paths)}")
-    return replace(plugin, **{field: paths[0]})
+    try:
+        return replace(plugin, **{field: tuple(paths) if several else paths[0]})
+    except ValueError as error:  # an empty path
+        raise ConfigError(f"{option}: {error}") from error

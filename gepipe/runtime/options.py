@@ -78,6 +78,7 @@ class RunShape:
         names: Each role's stage name, for failures.
         in_flight: Batches that an infer worker works on at once.
         unstarted: Infer workers that are only started when there is enough to do.
+        lost: Infer workers that an earlier run lost for good.
         first: Sequence number of the first item.
         fresh: Sequence number from which on outcomes count; those before were known already.
         max_failures: Failures that the run survives; None for any number.
@@ -89,6 +90,7 @@ class RunShape:
     names: Mapping[Role, str]
     in_flight: int = 1
     unstarted: Collection[WorkerId] = ()
+    lost: Collection[WorkerId] = ()
     first: int = 0
     fresh: int = 0
     max_failures: int | None = None

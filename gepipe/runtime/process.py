@@ -63,7 +63,11 @@ def start_server(preload: Sequence[str] = ()) -> None:
     forkserver.set_forkserver_preload([*_PRELOAD, *preload])
     with _starting, _workers_environment(), _interrupts_ignored():
         _keep_socket_path_short()
-        forkserver.ensure_running()
+        try:
+            forkserver.ensure_running()
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+            raise WorkerStartError(f"cannot start the fork server: {why}") from error
 
 
 def _keep_socket_path_short() -> None:
@@ -148,6 +152,11 @@ def _start(process: Any) -> None:
             if server is not None:
                 with suppress(ChildProcessError):
                     os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)
+        except OSError as error:
+            raise WorkerStartError(
+                f"{process.name}: cannot start another process: {(error.strerror or '').lower()}; "
+                "use fewer workers (threads, instances, stream_count), or raise `ulimit -n`"
+            ) from error
         else:
             return
 

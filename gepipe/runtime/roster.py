@@ -35,6 +35,7 @@ class Roster:
         workers: Mapping[Role, int],
         unstarted: Collection[WorkerId] = (),
         in_flight: int = 1,
+        lost: Collection[WorkerId] = (),
     ) -> None:
         """Make empty places.
 
@@ -42,10 +43,14 @@ class Roster:
             workers: How many of each role.
             unstarted: Those that are only started when needed.
             in_flight: Tickets that an infer worker works on at once.
+            lost: Those that get no process any more.
         """
         self._limits = {role: _AHEAD + (in_flight if role == "infer" else 1) for role in workers}
         self._places = {
-            role: [Place(WorkerId(role, index) not in unstarted) for index in range(count)]
+            role: [
+                Place(started=worker not in unstarted, lost=worker in lost)
+                for worker in (WorkerId(role, index) for index in range(count))
+            ]
             for role, count in workers.items()
         }
 

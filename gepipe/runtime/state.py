@@ -71,7 +71,7 @@ class RunState:
         self._to_write: deque[tuple[Batch, Item]] = deque()
         self._to_run = InOrder()
         self._to_read: deque[tuple[Batch, Item]] = deque()
-        self._roster = Roster(shape.workers, shape.unstarted, shape.in_flight)
+        self._roster = Roster(shape.workers, shape.unstarted, shape.in_flight, shape.lost)
         self._tickets = 0
         self._order: Reorderer[Outcome] = Reorderer(shape.first)
         self._released: list[Outcome] = []
@@ -382,9 +382,10 @@ class RunState:
             self.failed += 1
             if limit is not None and self.failed > limit:
                 out.append(Emit(ready[: position + 1]))
-                allowed = "on_error is 'fail'" if limit == 0 else f"max_failures allows {limit}"
                 text = f"{outcome.source}: {outcome.stage}: {outcome.error}"
-                self._abort(StageError(f"{text}; stopped, since {allowed}"), out)
+                bound = "no failure is" if limit == 0 else f"no more than {limit:,} failures are"
+                why = f"{bound} allowed in this run (on_error, max_failures)"
+                self._abort(StageError(f"{text}; stopped, since {why}"), out)
                 return
         out.append(Emit(ready))
 

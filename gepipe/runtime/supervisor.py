@@ -218,7 +218,8 @@ class Supervisor:
             seq = self._wait[1]
             self._wait = None
             self._handle(WaitExpired(seq))
-        self._workforce.end_late_ones()
+        for event in self._workforce.end_late_ones():
+            self._handle(event)
 
     def _handle(self, event: Event) -> None:
         if self._state is None:
@@ -308,6 +309,7 @@ class Supervisor:
                 names={role: crew.name for role, crew in self._crews.items()},
                 in_flight=self.info.in_flight if self.info else 1,
                 unstarted=self._workforce.unstarted(),
+                lost=self._workforce.lost,
                 first=start.first,
                 fresh=start.fresh,
                 max_failures=start.max_failures,

@@ -45,6 +45,7 @@ class Workforce:
     Attributes:
         waiting: Workers that are set up and wait for the shared memory.
         attached: Workers that hold it and can be sent tickets.
+        lost: Places that stay empty: what was put there after a death could not be set up.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Workforce:
         self._start_deaths: dict[WorkerId, int] = dict.fromkeys(self._workers, 0)
         self._hung: set[WorkerId] = set()
         self._replaced: set[WorkerId] = set()  # places in which a process has died at work
-        self._lost: set[WorkerId] = set()
+        self.lost: set[WorkerId] = set()
         self._started: set[WorkerId] = set()
 
     @property
@@ -132,21 +133,24 @@ class Workforce:
             self._interest(process, EVENT_READ | EVENT_WRITE)
         self._watch.dealt(worker)
 
-    def end_late_ones(self) -> None:
+    def end_late_ones(self) -> Iterator[Event]:
         """Kill the workers that exceed their limit; their sentinels tell the rest.
 
         Raises:
-            WorkerStartError: A worker did not become ready in time.
+            WorkerStartError: A worker did not become ready in time, and its place is needed.
         """
         now = time.monotonic()
         if now < self._watch.next_look:
             return
         for worker in self._watch.late(now, self._in_work):
             if worker not in self.attached:
-                raise WorkerStartError(
+                error = WorkerStartError(
                     f"{self._crews[worker.role].name}: {worker} did not become ready within "
                     f"{self._options.start_timeout_s:g} s"
                 )
+                self._processes[worker].kill()
+                yield from self._give_up(worker, error)
+                continue
             self._hung.add(worker)
             self._processes[worker].kill()
 
@@ -210,7 +214,7 @@ class Workforce:
                 self.waiting.remove(worker)
             self._start_deaths[worker] += 1
             log.warning("%s: %s %s during set-up", name, worker, cause)
-            if worker in self._lost:
+            if worker in self.lost:
                 return
             if self._start_deaths[worker] > _START_DEATHS:
                 times = f"{self._start_deaths[worker]} times"
@@ -233,8 +237,8 @@ class Workforce:
         """Leave a place empty whose device does not come back; at the beginning, raise."""
         if worker.role != "infer" or not (worker in self._replaced or self._is_late(worker)):
             raise error
-        self._lost.add(worker)
-        left = sum(each.role == "infer" and each not in self._lost for each in self._workers)
+        self.lost.add(worker)
+        left = sum(each.role == "infer" and each not in self.lost for each in self._workers)
         log.warning("%s; going on with %d infer worker%s", error, left, "s" * (left != 1))
         yield WorkerLost(worker, error)
 
