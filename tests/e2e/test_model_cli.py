@@ -123,7 +123,7 @@ def test_a_signal_ends_atc_and_leaves_nothing(place, cann, number):
         cwd=place, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         atc = wait_until(lambda: family_of(process.pid) - {process.pid}, 20)
-        wait_until(lambda: (place / "cache/models/logs").exists(), 20)
+        wait_until((place / "cache/models/logs").exists, 20)
         process.send_signal(number)
         _, said = process.communicate(timeout=20)
 
