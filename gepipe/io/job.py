@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from gepipe.io.manifest import Manifest
 
-#: Longest value that a message quotes whole.
-_SHORT_LENGTH = 80
 Status = Literal["running", "interrupted", "complete"]
 
 
@@ -119,6 +117,8 @@ class Job:
             inputs = Inputs(**data["inputs"]) if data["inputs"] else None
             first, last = data["span"]
             sizes = data["sizes"]
+            if inputs is not None and not isinstance(inputs.count, int):
+                raise TypeError(f"count is {inputs.count!r}")
             return cls(
                 data["gepipe"],
                 data["output"],
@@ -145,27 +145,6 @@ def gepipe_version() -> str:
         return version("gepipe")
     except PackageNotFoundError:
         return "unknown"
-
-
-def changed(was: Any, now: Any, key: str = "") -> list[str]:
-    """Name what differs between two pipelines: `stages.0.batch_size: was 8, now 16`."""
-    if isinstance(was, dict) and isinstance(now, dict):
-        keys = [*was, *(each for each in now if each not in was)]
-        pairs = [(each, was.get(each), now.get(each)) for each in keys]
-    elif isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
-        pairs = [(number, *both) for number, both in enumerate(zip(was, now, strict=True))]
-    else:
-        return [] if was == now else [f"{key or 'pipeline'}: was {_short(was)}, now {_short(now)}"]
-    return [
-        line
-        for each, old, new in pairs
-        for line in changed(old, new, f"{key}.{each}" if key else str(each))
-    ]
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= _SHORT_LENGTH else text[: _SHORT_LENGTH - 1] + "…"
 
 
 def _umask() -> int:

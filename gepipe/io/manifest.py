@@ -7,6 +7,7 @@ import os
 import struct
 import tempfile
 from array import array
+from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,18 @@ _LENGTHS: Final = struct.Struct("<II")
 _SAME: Final = 0xFFFFFFFF
 
 
+@contextmanager
+def _told_of_tempdir() -> Iterator[None]:
+    """Say of a file error that the folder for temporary files is meant, and not an input."""
+    try:
+        yield
+    except OSError as error:
+        raise GepipeError(
+            f"cannot keep the list of inputs in a temporary file: {error.strerror or error}; set "
+            "TMPDIR to a folder with more room"
+        ) from error
+
+
 class Manifest:
     """A snapshot of a source's entries: a temporary file that has no name, and a sparse index.
 
@@ -44,7 +57,8 @@ class Manifest:
         self._named = _files(getattr(source, "path", ()), *getattr(source, "paths", ()))
         self._offsets = array("Q")
         hashes = bytearray()
-        self._file = tempfile.TemporaryFile(prefix="gepipe-")  # noqa: SIM115 - closed by close()
+        with _told_of_tempdir():
+            self._file = tempfile.TemporaryFile(prefix="gepipe-")  # noqa: SIM115 - see close()
         try:
             entries = source.entries()
             if limit is not None:
@@ -53,15 +67,11 @@ class Manifest:
             while block := b"".join(_packed(islice(entries, CHUNK_COUNT), self)):
                 self._offsets.append(offset)
                 hashes += hashlib.blake2b(block, digest_size=HASH_BYTES).digest()
-                self._file.write(block)
+                with _told_of_tempdir():
+                    self._file.write(block)
                 offset += len(block)
-            self._file.flush()
-        except OSError as error:
-            self._file.close()
-            raise GepipeError(
-                f"cannot keep the list of inputs in {tempfile.gettempdir()!r}: {error.strerror}; "
-                "set TMPDIR to a folder with more room"
-            ) from error
+            with _told_of_tempdir():
+                self._file.flush()
         except BaseException:
             self._file.close()
             raise

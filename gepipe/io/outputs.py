@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gepipe.errors import ClosedError, ConfigError, InternalError
 from gepipe.io.failures import FailuresFile, beside, failures_path, read_failures
-from gepipe.io.job import Inputs, Job, changed, gepipe_version
+from gepipe.io.job import Inputs, Job, gepipe_version
 from gepipe.io.resume import require_same_inputs, require_same_pipeline, stopped_at
 from gepipe.io.sink import Record
 
@@ -61,8 +61,8 @@ class Outputs:
         manifest: Manifest | None,
         pipeline_form: Mapping[str, Any],
         *,
+        difference: Callable[[Any, Any], list[str]],
         resume: bool = False,
-        difference: Callable[[Any, Any], list[str]] = changed,
         first: int = 0,
         last: int | None = None,
     ) -> Self:
@@ -75,8 +75,8 @@ class Outputs:
             sink: Where the results go.
             manifest: The inputs, or None if they have no known end; then there is no resuming.
             pipeline_form: All that the output depends on, in normal form: JSON values only.
-            resume: Whether to go on with what is there. Otherwise it is replaced.
             difference: Names what differs between two pipelines in normal form, a line each.
+            resume: Whether to go on with what is there. Otherwise it is replaced.
             first: Index of the first input, where a run does only a range of the list.
             last: Index behind the last input of that range.
 

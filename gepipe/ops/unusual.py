@@ -41,9 +41,11 @@ def decode(data: bytes, header: Header, options: DecodeImage) -> NDArray[np.uint
     with _pillow(keep=options.truncated == "keep"):
         try:
             image = Image.open(io.BytesIO(data), formats=[header.format.upper()])
-            before = int(image.getexif().get(0x0112, 1))
+            # Only a TIFF may be turned upright while it is loaded, by newer Pillow.
+            turnable = header.format == "TIFF"
+            before = int(image.getexif().get(0x0112, 1)) if turnable else 1
             image.load()
-            after = int(image.getexif().get(0x0112, 1))
+            after = int(image.getexif().get(0x0112, 1)) if turnable else 1
             pixels = _to_rgb(image, header, options)
         except ItemError:
             raise

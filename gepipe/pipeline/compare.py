@@ -203,9 +203,7 @@ def compare(request: CompareRequest) -> Comparison:
         sides = [stack.enter_context(Pipeline(each)) for each in (first, second)]
         _run(sides, found)
         for name, side in zip("ab", sides, strict=True):
-            supervisor = side._supervisor  # noqa: SLF001 - the run is over, it keeps what it knows
-            info = supervisor.info if supervisor is not None else None
-            notes += [f"{name}: {note}" for note in (info.notes if info is not None else ())]
+            notes += [f"{name}: {note}" for note in side.notes]
     found.notes = tuple(notes)
     if not found.items:
         reasons = "; ".join(f"{why}" for _, why in found.failed.values())

@@ -131,13 +131,20 @@ class Pipeline:
         """Return a frozen snapshot of the run; None before the first one."""
         return self._supervisor.statistics() if self._supervisor is not None else None
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the engine says of itself and the model; empty before the first run."""
+        info = self._supervisor.info if self._supervisor is not None else None
+        return info.notes if info is not None else ()
+
     def close(self) -> None:
         """Stop the workers, and the run that is going on. Closing twice is harmless."""
         self._closed = True
+        run = self._run
         try:
-            if self._run is not None:
-                self._run.close()
-        except ValueError:  # another thread is waiting for its next result: it gets the end
+            if run is not None:
+                run.close()
+        except ValueError:  # another thread waits for its next result: it is told `Interrupted`
             if self._supervisor is not None:
                 self._supervisor.request_stop()
             return

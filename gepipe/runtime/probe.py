@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _GRACE_S: Final = 1.5
 
 #: What an infer worker says of its model, None of the others, or why it did not get ready.
-Outcome: TypeAlias = "ModelInfo | GepipeError | None"
+Said: TypeAlias = "ModelInfo | GepipeError | None"
 
 
 def set_up(
@@ -26,18 +26,18 @@ def set_up(
     *,
     environ: Mapping[str, str],
     timeout_s: float = 300.0,
-) -> list[Outcome]:
+) -> list[Said]:
     """Start each worker in its own process, let it set itself up, and end it.
 
     Args:
-        workers: Role and pickled body of each; see `gepipe.runtime.supervisor.Crew`.
+        workers: Role and pickled body of each; see `gepipe.runtime.options.Crew`.
         environ: Environment variables that they must have as they are now.
         timeout_s: Limit for all of them together.
 
     Returns:
         For each what it said: of an infer worker its model, of others None, or why it failed.
     """
-    outcomes: list[Outcome] = [None] * len(workers)
+    outcomes: list[Said] = [None] * len(workers)
     open_count: dict[str, int] = {}
     processes: list[WorkerProcess] = []
     selector = selectors.DefaultSelector()
@@ -71,7 +71,7 @@ def set_up(
     return outcomes
 
 
-def _said(process: WorkerProcess) -> tuple[Outcome] | None:
+def _said(process: WorkerProcess) -> tuple[Said] | None:
     """Return what a worker said of its set-up; None if it has said nothing yet."""
     for message in process.channel.receive():
         match message:

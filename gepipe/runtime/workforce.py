@@ -85,7 +85,7 @@ class Workforce:
 
     @property
     def next_look(self) -> float:
-        """When `late` should be called, on the monotonic clock."""
+        """When `end_late_ones` should be called, on the monotonic clock."""
         return self._watch.next_look
 
     def start_eager(self) -> None:

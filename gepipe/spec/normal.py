@@ -16,6 +16,9 @@ _DECISIVE: Final[dict[str, set[str]]] = {
     "post": {"name", "role", "ops"},
 }
 
+#: Longest value that a message quotes whole.
+_SHORT_LENGTH: Final = 80
+
 
 def normal_form(spec: PipelineSpec) -> dict[str, Any]:
     """Return what determines the results, as JSON values with every default filled in.
@@ -78,4 +81,5 @@ def _short(value: Any) -> str:
         return "(not set)"
     if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
         return f"[{', '.join(map(str, _names(value)))}]"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHORT_LENGTH else text[: _SHORT_LENGTH - 1] + "…"

@@ -22,6 +22,7 @@ from gepipe.io.parquet import ParquetSink
 from gepipe.io.records import RecordFile
 from gepipe.io.sink import Record
 from gepipe.io.source import Entry
+from gepipe.spec.normal import difference
 
 FORM = {"stages": [{"name": "preprocess", "batch_size": 8}]}
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)
@@ -73,7 +74,7 @@ def outcomes(job, encoder, first, last):
 
 def run(sink, job, ranges, *, resume=False, status="complete"):
     with Manifest.snapshot(Listed([name for name, _ in job])) as manifest:
-        out = Outputs.open(sink, manifest, FORM, resume=resume)
+        out = Outputs.open(sink, manifest, FORM, difference=difference, resume=resume)
         out.begin()
         first = out.first
         for start, stop in ranges:
@@ -158,7 +159,7 @@ def test_a_killed_run_loses_no_more_than_the_call_it_died_in(kind, data):
         done = 0
         with Manifest.snapshot(Listed([name for name, _ in job])) as manifest:
             sink = sink_in(broken, kind)
-            out = Outputs.open(sink, manifest, FORM)
+            out = Outputs.open(sink, manifest, FORM, difference=difference)
             patch.setattr(RecordFile, "overwrite", dying(RecordFile.overwrite, budget))
             try:
                 for start, stop in ranges:

@@ -14,6 +14,7 @@ from gepipe.io.manifest import Manifest
 from gepipe.io.outputs import Outputs
 from gepipe.io.sink import Record
 from gepipe.io.source import Entry
+from gepipe.spec.normal import difference
 
 COUNT = 100_000
 CHILD = """
@@ -38,7 +39,8 @@ class Numbers:
 
 def opened(path, *, resume):
     with Manifest.snapshot(Numbers()) as manifest:
-        return Outputs.open(JsonlSink(path), manifest, {"version": 1}, resume=resume)
+        form = {"version": 1}
+        return Outputs.open(JsonlSink(path), manifest, form, difference=difference, resume=resume)
 
 
 def write(out, stop):
