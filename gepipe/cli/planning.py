@@ -25,8 +25,7 @@ def show_plan(file: str, overrides: Sequence[str], *, as_json: bool) -> None:
     Raises:
         GepipeError: The pipeline cannot run.
     """
-    spec = load(file, overrides)
-    start, info, slots = resolve(spec)
+    spec, start, info, slots = resolve(load(file, overrides))
     if as_json:
         print_out(json.dumps(_facts(spec, start, info, slots)))
         return

@@ -16,6 +16,7 @@ from gepipe.errors import ConfigError, GepipeError
 from gepipe.io.parquet import ParquetSink, require_pyarrow
 from gepipe.pipeline import neighbours
 from gepipe.pipeline.bodies import InferBody
+from gepipe.pipeline.conversion import prepare
 from gepipe.pipeline.crews import pickled, worker_environment
 from gepipe.pipeline.job import chosen_source
 from gepipe.pipeline.plan import StartPlan, plan_slots, plan_start
@@ -118,15 +119,19 @@ def open_model(spec: PipelineSpec, start: StartPlan) -> ModelInfo:
     return info
 
 
-def resolve(spec: PipelineSpec) -> tuple[StartPlan, ModelInfo, SlotPlan]:
+def resolve(spec: PipelineSpec) -> tuple[PipelineSpec, StartPlan, ModelInfo, SlotPlan]:
     """Settle everything that a run of the pipeline would settle.
+
+    Returns:
+        The pipeline as it is run, with how it starts, what its model is, and its slots.
 
     Raises:
         GepipeError: The model does not open, or does not fit.
     """
+    spec = prepare(spec)
     start = plan_start(spec)
     info = open_model(spec, start)
-    return start, info, plan_slots(spec, start, info)
+    return spec, start, info, plan_slots(spec, start, info)
 
 
 def _check_source(spec: PipelineSpec, inputs: Sequence[str], found: Findings) -> None:
@@ -170,6 +175,10 @@ def _check_sink(spec: PipelineSpec, found: Findings) -> None:
 
 
 def _check_stages(spec: PipelineSpec, found: Findings) -> None:
+    prepared: PipelineSpec | None = found.attempt(lambda: prepare(spec))
+    if prepared is None:
+        return
+    spec = prepared
     start = found.attempt(lambda: plan_start(spec))
     workers: list[tuple[Role, bytes]] = []
     stages: list[str] = []

@@ -14,6 +14,7 @@ from gepipe.errors import ConfigError, StageError
 from gepipe.io.files import ImageFiles
 from gepipe.io.manifest import Manifest
 from gepipe.io.outputs import Outputs
+from gepipe.pipeline.conversion import prepare
 from gepipe.pipeline.crews import make_crews, worker_environment
 from gepipe.pipeline.plan import StartPlan, plan_slots, plan_start
 from gepipe.runtime.feed import ListedFeed
@@ -137,7 +138,8 @@ class Job:
             Interrupted: `request_stop` was called; the files hold an exact prefix.
             GepipeError: See `gepipe.runtime.supervisor.Supervisor.run`.
         """
-        start = plan_start(self._spec)
+        spec = prepare(self._spec)
+        start = plan_start(spec)
         self._engine = start.engine
         self.notes = start.notes
         with Manifest.snapshot(self._source, limit=self._limit) as manifest:
@@ -154,7 +156,7 @@ class Job:
                 self._outputs = outputs
                 statistics = None
                 if not outputs.done:
-                    statistics = self._run(start, manifest, outputs, started)
+                    statistics = self._run(spec, start, manifest, outputs, started)
                 outputs.close("complete")
                 return JobReport(
                     statistics,
@@ -167,6 +169,7 @@ class Job:
 
     def _run(
         self,
+        spec: PipelineSpec,
         start: StartPlan,
         manifest: Manifest,
         outputs: Outputs,
@@ -189,10 +192,10 @@ class Job:
                 outcomes = [each for each in outcomes if each.index >= outputs.next]
             outputs.write(outcomes)
 
-        allowed = failures_left(self._spec, len(manifest), outputs.failed)
+        allowed = failures_left(spec, len(manifest), outputs.failed)
         with Supervisor(
-            make_crews(self._spec, start, self._source.reader, self._sink.encoder),
-            lambda info: plan_slots(self._spec, start, info),
+            make_crews(spec, start, self._source.reader, self._sink.encoder),
+            lambda info: plan_slots(spec, start, info),
             RunOptions(environ=worker_environment()),
         ) as supervisor:
             self._supervisor = supervisor

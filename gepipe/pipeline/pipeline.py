@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from gepipe.errors import ClosedError, ConfigError
 from gepipe.io.failures import Failure
 from gepipe.io.memory import MemoryItems
+from gepipe.pipeline.conversion import prepare
 from gepipe.pipeline.crews import make_crews, worker_environment
 from gepipe.pipeline.handoff import Handoff
 from gepipe.pipeline.job import Job, failures_left
@@ -166,7 +167,8 @@ class Pipeline:
             self._stop()
         if self._supervisor is None:
             start_server()
-            spec, start = self.spec, plan_start(self.spec)
+            spec = prepare(self.spec)
+            start = plan_start(spec)
             wait = spec.max_wait
             self._reader = reader
             self._supervisor = Supervisor(

@@ -11,7 +11,6 @@ from gepipe import machine, plugins
 from gepipe.engines.engine import EngineOptions
 from gepipe.errors import BackendError, ConfigError, TensorMismatchError
 from gepipe.ops.plan import plan_pre
-from gepipe.pipeline.conversion import prepared_model
 from gepipe.runtime.memory import SlotLayout
 from gepipe.runtime.options import SlotPlan
 from gepipe.tensors import DYNAMIC, TensorSpec
@@ -77,14 +76,13 @@ def plan_start(spec: PipelineSpec, cpus: int | None = None) -> StartPlan:
     """
     cpus = cpus or machine.cpu_count()
     infer = spec.infer
-    name = _engine_name(spec)
+    name = engine_of(spec)
     engine = plugins.load("engines", name)
     on_cpu = bool(getattr(engine, "on_cpu", False))
     if infer.model is not None and not infer.model.is_file():
         raise ConfigError(
             f"{infer.name}: no such model file: {str(infer.model)!r}; set `model:` of that stage"
         )
-    model = prepared_model(spec, name)
     notes = [f"engine {name}" + (", chosen by the model's ending" * (infer.backend.name == "auto"))]
     devices: Sequence[int] = (
         infer.devices if infer.devices != "auto" else _all_devices(engine, spec)
@@ -134,7 +132,7 @@ def plan_start(spec: PipelineSpec, cpus: int | None = None) -> StartPlan:
     )
     if timeout_s is not None and getattr(engine, "keeps_time", False):
         timeout_s = _KILL_FACTOR * timeout_s + _KILL_S
-    return StartPlan(name, model, options, on_cpu, pre, post, cpus, timeout_s, tuple(notes))
+    return StartPlan(name, infer.model, options, on_cpu, pre, post, cpus, timeout_s, tuple(notes))
 
 
 def _all_devices(engine: Any, spec: PipelineSpec) -> Sequence[int]:
@@ -143,7 +141,12 @@ def _all_devices(engine: Any, spec: PipelineSpec) -> Sequence[int]:
     return (visible(spec.infer.backend.options) or (0,)) if visible is not None else (0,)
 
 
-def _engine_name(spec: PipelineSpec) -> str:
+def engine_of(spec: PipelineSpec) -> str:
+    """Return the registered name of the engine that runs the model.
+
+    Raises:
+        ConfigError: There is no model to choose by, or no engine for it.
+    """
     infer = spec.infer
     known = plugins.names("engines")
     name = infer.backend.name

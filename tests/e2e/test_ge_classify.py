@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -30,3 +31,19 @@ def test_onnx_model_is_converted_and_gives_the_same_answers(tmp_path, monkeypatc
     assert ge == onnx
     assert any("EMULATED NPU" in note for note in notes)
     assert list((tmp_path / "cache").rglob("*.om"))
+
+
+def test_preprocessing_on_the_card_gives_the_same_classes(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("GEPIPE_CACHE", str(tmp_path / "cache"))
+
+    host, _ = run(tmp_path / "host.jsonl")
+    emulated = "inference.backend={ge: {device: emulator, aipp: true}}"
+    card, notes = run(tmp_path / "card.jsonl", emulated)
+
+    def classes(lines: bytes) -> list[list[int]]:
+        records = map(json.loads, lines.splitlines())
+        return [[top["class"] for top in each["result"]["top_k"]] for each in records]
+
+    assert classes(card) == classes(host)
+    assert any("takes uint8 pixels" in note for note in notes)

@@ -95,7 +95,7 @@ def _emulator_soc(head: bytes, path: Path) -> str:
 
 
 def _wrong(path: Path, head: bytes) -> ModelLoadError:
-    convert = f"convert it with `gepipe model convert {path}`"
+    convert = f"convert with `gepipe model convert {path}`"
     if not head:
         kind = "it is empty"
     elif head[:1] == b"\x08" and (any(word in head for word in _ONNX_WORDS) or path.suffix):
@@ -106,4 +106,4 @@ def _wrong(path: Path, head: bytes) -> ModelLoadError:
         kind = "this is text, such as a Git LFS pointer or a web page; download the model itself"
     else:
         kind = f"unknown contents; expected what atc writes: {convert}"
-    return ModelLoadError(f"{path}: model file is not .om format: {kind}")
+    return ModelLoadError(f"{path}: not an .om model (model file is not .om format): {kind}")
