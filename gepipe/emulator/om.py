@@ -12,6 +12,7 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -148,10 +149,15 @@ def read_om(path: Path | str) -> OmModel:
         OmError: It is missing or something else, and what.
     """
     try:
-        data = Path(path).read_bytes()
+        stat = Path(path).stat()
+        return _read(str(path), stat.st_mtime_ns, stat.st_size)
     except OSError as error:
         raise OmError(f"{path}: {error.strerror}", _NO_FILE) from error
-    return parse_om(data, str(path))
+
+
+@lru_cache(maxsize=1)  # a program sizes, describes and loads one file in a row
+def _read(path: str, *_unchanged: int) -> OmModel:
+    return parse_om(Path(path).read_bytes(), path)
 
 
 def parse_om(data: bytes, what: str = "the model") -> OmModel:

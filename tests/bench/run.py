@@ -27,6 +27,7 @@ BENCHES = {
     "ge_throughput": 3,
     "ge_dispatch": 5,
     "ge_pool": 5,
+    "ge_cache": 5,
 }
 
 
