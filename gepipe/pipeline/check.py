@@ -18,6 +18,7 @@ from gepipe.pipeline import neighbours
 from gepipe.pipeline.bodies import InferBody
 from gepipe.pipeline.conversion import prepare
 from gepipe.pipeline.crews import pickled, worker_environment
+from gepipe.pipeline.fit import device_memory
 from gepipe.pipeline.job import chosen_source
 from gepipe.pipeline.plan import StartPlan, plan_slots, plan_start
 from gepipe.runtime.probe import set_up
@@ -201,6 +202,7 @@ def _check_stages(spec: PipelineSpec, found: Findings) -> None:
             found.errors += [f"{stage}: {line}" for line in str(outcome).splitlines()]
     if start is not None and found.model is not None:
         _check_neighbours(spec, start, found.model, found)
+        found.notes += found.attempt(lambda: device_memory(spec, start)) or ()
 
 
 def _check_neighbours(

@@ -3,12 +3,10 @@ from __future__ import annotations
 import json
 import os
 import struct
-import threading
 
 import pytest
 
 from gepipe.errors import ConfigError, ModelLoadError
-from gepipe.models.cache import LoadedModels
 from gepipe.models.convert import convert, ensure_om, plan_conversion
 from gepipe.models.header import read_header
 from gepipe.models.inspection import inspect
@@ -241,51 +239,6 @@ def test_the_limit_is_read_from_the_environment(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="GEPIPE_CACHE"), Store(tmp_path / "file").lock("a"):
         pass
-
-
-def test_a_model_is_loaded_once_by_all_who_name_it():
-    pool, loads, unloads = LoadedModels(), [], []
-    gate = threading.Event()
-
-    def load():
-        gate.wait(5)
-        loads.append(1)
-        return object()
-
-    leases = []
-    threads = [
-        threading.Thread(target=lambda: leases.append(pool.acquire("m", load, unloads.append)))
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    gate.set()
-    for thread in threads:
-        thread.join()
-
-    assert len(loads) == 1
-    assert len({id(lease.model) for lease in leases}) == 1
-    for lease in leases[1:]:
-        lease.close()
-        lease.close()
-    assert not unloads
-    with leases[0] as model:
-        pass
-    assert unloads == [model]
-    assert len(pool) == 0
-
-
-def test_a_model_that_does_not_load_is_tried_again():
-    pool = LoadedModels()
-
-    def fail():
-        raise OSError("no card")
-
-    with pytest.raises(OSError, match="no card"):
-        pool.acquire("m", fail, print)
-    assert len(pool) == 0
-    with pool.acquire("m", lambda: 7, lambda _: None) as model:
-        assert model == 7
 
 
 def test_the_chip_is_asked_for(tmp_path):
