@@ -176,7 +176,7 @@ def _instances(model: Path | None, cpus: int, *, on_cpu: bool) -> int:
 def _pre_workers(cpus: int, infer_workers: int, *, on_cpu: bool) -> int:
     """Choose the number of pre workers, each of which can keep one processor busy.
 
-    They run at low priority, so a worker too many costs little: infer and post come first.
+    On a CPU they share the processors with the model: whoever has less to do waits for the other.
     """
     if on_cpu:
         return cpus

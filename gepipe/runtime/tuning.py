@@ -12,7 +12,6 @@ _M_TRIM_THRESHOLD: Final = -1  # malloc.h
 _M_MMAP_THRESHOLD: Final = -3
 _MMAP_THRESHOLD_MAX: Final = 32 << 20  # glibc refuses more on 64-bit machines
 _PR_SET_PDEATHSIG: Final = 1  # prctl.h
-_NICE: Final = 10
 #: Set for the fork server only, so that it does not import from the current folder first; read by
 #: Python 3.11 and later.
 SAFE_PATH: Final = "PYTHONSAFEPATH"
@@ -52,11 +51,6 @@ def quiet_signals() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def yield_to_others() -> None:
-    """Let infer, post and supervisor run first: the accelerator must not wait for a CPU."""
-    os.nice(_NICE)
 
 
 def let_server_end() -> None:

@@ -138,8 +138,6 @@ def main(
     tuning.die_with_parent()
     tuning.let_server_end()
     tuning.keep_freed_memory()
-    if role == "pre":
-        tuning.yield_to_others()
     tuning.take_environment(environ)
     channel = WorkerChannel(sock)
     try:
