@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import marshal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from gepipe.engines.engine import EngineOptions
 from gepipe.errors import ItemError
 from gepipe.io.source import Reader
 from gepipe.ops.plan import PostProgram, PreProgram
+from gepipe.pipeline.meta import decode, encode
 from gepipe.runtime.worker import ModelInfo
 
 if TYPE_CHECKING:
@@ -43,13 +43,7 @@ class PreBody:
         """See `gepipe.runtime.worker.Writer`."""
         meta: dict[str, Any] = {}
         self.program(self.reader.read(payload), meta, rows)
-        try:
-            return marshal.dumps(meta)
-        except ValueError:
-            listed = ", ".join(f"{key}: {type(value).__name__}" for key, value in meta.items())
-            raise ItemError(
-                "meta", f"an operator left something in meta that is no plain value ({listed})"
-            ) from None
+        return encode(meta)
 
 
 @dataclass
@@ -131,7 +125,7 @@ class PostBody:
         """See `gepipe.runtime.worker.Reader`."""
         if self.nan != "keep":
             self._look_for_nan(rows)
-        return self.encode(self.program(rows, marshal.loads(meta)))
+        return self.encode(self.program(rows, decode(meta)))
 
     def _look_for_nan(self, rows: Mapping[str, NDArray[Any]]) -> None:
         import numpy as np
