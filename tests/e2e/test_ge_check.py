@@ -1,4 +1,4 @@
-"""`gepipe check` on the GE backend: whether the model fits the devices, before anything is loaded."""
+"""`gepipe check` on the GE backend: whether the model fits the devices."""
 
 from __future__ import annotations
 
