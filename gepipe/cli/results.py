@@ -25,8 +25,16 @@ def table(output: Path, results: int, *, color: bool) -> Iterator[str]:
     """
     if output.suffix != ".jsonl" or not results:
         return
-    records = list(_first(output, _ROWS))
-    if not records:
+    try:
+        records = list(_first(output, _ROWS))
+    except OSError as error:
+        yield harmless(f"{output}: cannot be read back: {(error.strerror or str(error)).lower()}")
+        return
+    except (ValueError, KeyError, TypeError, RecursionError):
+        yield harmless(f"{output}: holds lines that are no results; something else has written it")
+        return
+    if len(records) < min(results, _ROWS):
+        yield harmless(f"{output}: holds fewer results than were written; something has cut it")
         return
     if all(_classes(record["result"]) is not None for record in records):
         rows = [[_name(record["source"]), *_top(record["result"])] for record in records]
@@ -43,7 +51,8 @@ def table(output: Path, results: int, *, color: bool) -> Iterator[str]:
 def _first(output: Path, limit: int) -> Iterator[dict[str, Any]]:
     with output.open("rb") as file:
         for line in islice(file, limit):
-            yield json.loads(line)
+            record = json.loads(line)
+            yield {"source": str(record["source"]), "result": record["result"]}
 
 
 def _name(source: str) -> str:

@@ -99,9 +99,13 @@ class Summary:
         yield harmless(" · ".join(parts))
         yield harmless(f"results: {self.output}")
         if self.failures:
-            first = next(read_failures(self.failures_file), None)
-            if first is not None:
-                yield harmless(f"first failure: {first.source}: {first.error}")
+            try:
+                first = next(read_failures(self.failures_file), None)
+            except GepipeError as error:  # what somebody did to the file since it was written
+                yield harmless(str(error))
+            else:
+                if first is not None:
+                    yield harmless(f"first failure: {first.source}: {first.error}")
             yield harmless(f"failures, with the reasons: {self.failures_file}")
 
 

@@ -6,10 +6,11 @@ import json
 import re
 import struct
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from gepipe.io.jsonl import encode_json
-from gepipe.io.records import RecordFile
+from gepipe.io.jsonl import damaged, encode_json
+from gepipe.io.records import RecordFile, close_all
 from gepipe.io.sink import Mark, Record
 from gepipe.io.source import PLUGIN_CONFIG
 
@@ -148,7 +149,10 @@ class CsvFile:
 
     def source_of(self, mark: Mark) -> str:
         """Return the source that a row names, as it stands in the file."""
-        return _cells(mark.raw)[1]
+        try:
+            return _cells(mark.raw)[1]
+        except (ValueError, IndexError) as error:
+            raise damaged(mark, self._file) from error
 
     def spelled(self, source: str) -> str:
         """Return how the file spells `source`."""
@@ -181,9 +185,10 @@ class CsvFile:
 
     def close(self, *, complete: bool) -> None:
         """Bring the file to the disk and unlock it."""
+        closers: list[Callable[[], None]] = [self._file.close]
         if complete and not self._file.end:
-            self._file.append(b"index,source,more\n")
-        self._file.close()
+            closers.insert(0, partial(self._file.append, b"index,source,more\n"))
+        close_all(*closers)
 
 
 def _joined(left: bytes, middle: bytes, right: bytes, gap: bytes | None = None) -> bytes:

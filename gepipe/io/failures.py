@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gepipe.io.jsonl import quoted, scan_json
+from gepipe.errors import ConfigError
+from gepipe.io.jsonl import quoted, scan_json, source_in
 from gepipe.io.records import RecordFile
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator, Sequence
 
     from gepipe.io.sink import Mark
@@ -67,7 +68,7 @@ class FailuresFile:
 
     def source_of(self, mark: Mark) -> str:
         """Return the source that a record names."""
-        return str(json.loads(mark.raw)["source"])
+        return source_in(mark, self._file)
 
     def cut(self, end: int) -> None:
         """Drop everything behind a mark's `end`."""
@@ -93,7 +94,28 @@ class FailuresFile:
 
 
 def read_failures(path: str | os.PathLike[str]) -> Iterator[Failure]:
-    """Yield the failures listed in a finished run's file."""
-    with Path(path).open("rb") as file:
-        for line in file:
-            yield Failure(**json.loads(line))
+    """Yield the failures listed in a finished run's file.
+
+    Raises:
+        ConfigError: The file cannot be read, or holds something else.
+    """
+    shown = repr(os.fspath(path))
+    try:
+        with Path(path).open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                yield _failure(line, f"{shown}: line {number}")
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read {shown}: {(error.strerror or str(error)).lower()}"
+        ) from error
+
+
+def _failure(line: bytes, where: str) -> Failure:
+    try:
+        failure = Failure(**json.loads(line))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ConfigError(
+            f"{where}: is no failure: {error}; the file was changed after the run, run without "
+            "--resume to start anew"
+        ) from error
+    return failure

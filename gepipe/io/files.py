@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _GIB = 1 << 30
+_BLOCK_BYTES = 1 << 16
+#: No path is nearly as long; what is longer is no list.
+_LINE_BYTES = 1 << 20
+#: /dev/null, which ends at once.
+_NULL = os.makedev(1, 3)
 _MISSING = (errno.ENOENT, errno.ENOTDIR)
 
 
@@ -177,7 +182,7 @@ class FileList:
         base: bytes | None = None if folder else b""
         empty = True
         with self._opened() as file:
-            for name in _names(file, b"\0" if self.null_separated else b"\n"):
+            for name in _names(file, b"\0" if self.null_separated else b"\n", self._shown):
                 path = name
                 if not os.path.isabs(name):  # noqa: PTH117 - paths here are bytes
                     if base is None and folder is not None:
@@ -195,6 +200,9 @@ class FileList:
     @contextmanager
     def _opened(self) -> Iterator[BinaryIO]:
         if self.path == "-":
+            if sys.stdin is None:
+                raise ConfigError(f"{self._shown} is closed; the list of files comes from there")
+            _refuse_device(sys.stdin.buffer, self._shown)
             yield sys.stdin.buffer
             return
         try:
@@ -206,6 +214,7 @@ class FileList:
                 "with one path a line"
             ) from error
         with file:
+            _refuse_device(file, self._shown)
             yield file
 
 
@@ -215,16 +224,45 @@ def _base_of(name: bytes, folder: bytes) -> bytes | None:
     return folder if os.path.lexists(os.path.join(folder, name)) else None  # noqa: PTH118
 
 
-def _names(file: BinaryIO, separator: bytes) -> Iterator[bytes]:
+def _refuse_device(file: BinaryIO, shown: str) -> None:
+    """Refuse a device such as /dev/zero, which never ends; a terminal does, and so does a pipe.
+
+    Raises:
+        ConfigError: It is one.
+    """
+    try:
+        status = os.fstat(file.fileno())
+    except OSError:  # held in memory
+        return
+    is_device = stat.S_ISBLK(status.st_mode) or stat.S_ISCHR(status.st_mode)
+    if is_device and not file.isatty() and status.st_rdev != _NULL:
+        raise ConfigError(f"{shown} is a device; expected a text file with one path a line")
+
+
+def _block(file: BinaryIO, shown: str) -> bytes:
+    try:
+        return file.read(_BLOCK_BYTES)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise ConfigError(f"{shown}: cannot read this list of files: {why}") from error
+
+
+def _names(file: BinaryIO, separator: bytes, shown: str) -> Iterator[bytes]:
     """Yield the non-empty names of a list, reading it in blocks."""
     text = separator == b"\n"
     rest, first = b"", True
     while True:
-        block = file.read(1 << 16)
+        block = _block(file, shown)
         if first and text:
             block = block.removeprefix(b"\xef\xbb\xbf")
         first = False
         *whole, rest = (rest + block).split(separator)
+        if len(rest) > _LINE_BYTES:
+            ends = "line break" if text else "NUL byte"
+            raise ConfigError(
+                f"{shown}: {len(rest):,} bytes without a {ends}; expected a text file with one "
+                "path a line"
+            )
         if not block and rest:
             whole, rest = [rest], b""
         for name in whole:

@@ -113,30 +113,61 @@ class Job:
             ConfigError: The file is not a job file.
         """
         try:
-            data = json.loads(path.read_bytes())
-            inputs = Inputs(**data["inputs"]) if data["inputs"] else None
-            first, last = data["span"]
-            sizes = data["sizes"]
-            if inputs is not None and not isinstance(inputs.count, int):
-                raise TypeError(f"count is {inputs.count!r}")
-            return cls(
-                data["gepipe"],
-                data["output"],
-                data["status"],
-                inputs,
-                (first, last),
-                data["pipeline"],
-                tuple(sizes) if sizes else None,
-            )
+            return cls._of(json.loads(path.read_bytes()))
         except FileNotFoundError:
             return None
         except OSError as error:
             raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}") from error
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            why = f"there is no {error}" if isinstance(error, KeyError) else error
             raise ConfigError(
-                f"{str(path)!r} is not a job file of gepipe: {error}; run without --resume to "
+                f"{str(path)!r} is not a job file of gepipe: {why}; run without --resume to "
                 "start anew"
             ) from error
+
+    @classmethod
+    def _of(cls, data: Any) -> Job:
+        """Check what a job file holds, and return it.
+
+        Raises:
+            TypeError: Something in it is of another kind.
+            KeyError: Something is missing.
+        """
+        if not isinstance(data, dict):
+            raise TypeError("it holds no object")
+        first, last = _pair(data, "span")
+        sizes = _pair(data, "sizes") if data["sizes"] else None
+        inputs = Inputs(**data["inputs"]) if data["inputs"] else None
+        texts = {name: data[name] for name in ("gepipe", "output", "status")}
+        numbers: dict[str, Any] = {"span": first}
+        if last is not None:
+            numbers["span "] = last
+        if sizes:
+            numbers |= {"sizes": sizes[0], "sizes ": sizes[1]}
+        if inputs is not None:
+            texts |= {"inputs.digest": inputs.digest, "inputs.hashes": inputs.hashes}
+            numbers["inputs.count"] = inputs.count
+            if last is None:
+                raise TypeError("span has no end")
+        for name, value in numbers.items():
+            if type(value) is not int or value < 0:
+                raise TypeError(f"{name.strip()} holds {value!r}, which is no count")
+        for name, value in texts.items():
+            if not isinstance(value, str):
+                raise TypeError(f"{name} is {value!r}, which is no text")
+        if not isinstance(data["pipeline"], dict):
+            raise TypeError("pipeline is no object")
+        status = data["status"]
+        return cls(
+            data["gepipe"], data["output"], status, inputs, (first, last), data["pipeline"], sizes
+        )
+
+
+def _pair(data: Mapping[str, Any], name: str) -> tuple[Any, Any]:
+    pair = data[name]
+    if not isinstance(pair, list) or len(pair) != 2:
+        raise TypeError(f"{name} is {pair!r}; expected two numbers")
+    return pair[0], pair[1]
 
 
 def gepipe_version() -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from json.encoder import encode_basestring
 from typing import Any, ClassVar
 
-from gepipe.errors import ItemError
+from gepipe.errors import ConfigError, ItemError
 from gepipe.io.records import RecordFile
 from gepipe.io.sink import Mark, Record
 from gepipe.io.source import PLUGIN_CONFIG
@@ -60,7 +60,7 @@ class JsonlFile:
 
     def source_of(self, mark: Mark) -> str:
         """Return the source that a record names."""
-        return str(json.loads(mark.raw)["source"])
+        return source_in(mark, self._file)
 
     def spelled(self, source: str) -> str:
         """Return how the file spells `source`: as it is."""
@@ -91,6 +91,26 @@ def scan_json(file: RecordFile) -> Iterator[Mark]:
         if not digits.isdigit():
             return
         yield Mark(int(digits), end, line)
+
+
+def source_in(mark: Mark, file: RecordFile) -> str:
+    """Return the source that a record of `file` names.
+
+    Raises:
+        ConfigError: It names none: the file was changed after the run.
+    """
+    try:
+        return str(json.loads(mark.raw)["source"])
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise damaged(mark, file) from error
+
+
+def damaged(mark: Mark, file: RecordFile) -> ConfigError:
+    """Return the error for a record that names no source."""
+    return ConfigError(
+        f"cannot resume: {str(file.path)!r} holds a record {mark.index:,} without its source; "
+        "run without --resume to start anew"
+    )
 
 
 def quoted(text: str) -> bytes:

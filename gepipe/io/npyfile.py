@@ -5,15 +5,17 @@ from __future__ import annotations
 import io
 import json
 import struct
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from gepipe.errors import GepipeError
-from gepipe.io.jsonl import quoted, scan_json
+from gepipe.io.jsonl import quoted, scan_json, source_in
 from gepipe.io.npy import NpyHeader, format_header, read_header
+from gepipe.io.records import close_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from gepipe.io.records import RecordFile
     from gepipe.io.sink import Mark, Record
@@ -56,7 +58,7 @@ class NpyFile:
 
     def source_of(self, mark: Mark) -> str:
         """Return the source that an index line names."""
-        return str(json.loads(mark.raw)["source"])
+        return source_in(mark, self._index)
 
     def spelled(self, source: str) -> str:
         """Return how the index spells `source`: as it is."""
@@ -105,12 +107,10 @@ class NpyFile:
 
     def close(self, *, complete: bool) -> None:
         """Bring both files to the disk and unlock them."""
+        closers: list[Callable[[], None]] = [self._data.close, self._index.close]
         if complete and not self._data.end:
-            self._data.append(format_header("<f4", (0,)))
-        try:
-            self._data.close()
-        finally:
-            self._index.close()
+            closers.insert(0, partial(self._data.append, format_header("<f4", (0,))))
+        close_all(*closers)
 
     def _begin(self, head: bytes) -> bytes:
         """Take the first row's type and shape for all; return the header of no rows."""

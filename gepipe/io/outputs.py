@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from gepipe.errors import ClosedError, ConfigError, InternalError
+from gepipe.errors import ClosedError, ConfigError, GepipeError, InternalError, Interrupted
 from gepipe.io.failures import FailuresFile, beside, failures_path, read_failures
 from gepipe.io.job import Inputs, Job, gepipe_version
+from gepipe.io.records import close_all
 from gepipe.io.resume import require_same_inputs, require_same_pipeline, stopped_at
 from gepipe.io.sink import Record
 
@@ -177,9 +179,7 @@ class Outputs:
         lacking = status == "complete" and last is not None and self.next < last
         if lacking:
             status = "interrupted"
-        with ExitStack() as stack:  # closes each file, whichever of them fails
-            stack.callback(failures.close)
-            results.close(complete=status == "complete")
+        close_all(partial(results.close, complete=status == "complete"), failures.close)
         if self._fresh:
             return  # never begun: all is as it was
         sizes = self._sizes() if status == "complete" else None
@@ -190,8 +190,14 @@ class Outputs:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        self.close("interrupted")
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        try:
+            self.close("interrupted")
+        except GepipeError:
+            # What stopped the run is what to tell; what follows from it is not. A stop that was
+            # asked for is no error, though, and promises that the files are whole.
+            if error is None or isinstance(error, Interrupted):
+                raise
 
     def _is_complete(self, earlier: Job) -> bool:
         return (

@@ -6,13 +6,14 @@ import json
 import os
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from gepipe.errors import ConfigError, GepipeError
 from gepipe.io.jsonl import JsonlFile, encode_json
-from gepipe.io.records import RecordFile
+from gepipe.io.records import RecordFile, close_all
 from gepipe.io.source import PLUGIN_CONFIG
 
 if TYPE_CHECKING:
@@ -125,13 +126,16 @@ class ParquetFile:
 
     def close(self, *, complete: bool) -> None:
         """Turn the journal of a complete job into the Parquet file; keep that of another."""
-        try:
+        discarded = complete or not self._records.end
+
+        def finish() -> None:
             if complete:
+                self._records.require_unchanged()
                 self._convert()
-            if complete or not self._records.end:
+            if discarded:
                 self._journal_path.unlink(missing_ok=True)
-        finally:
-            self._journal.close(complete=complete)
+
+        close_all(finish, partial(self._records.close, discarded=discarded))
 
     def _convert(self) -> None:
         temporary = self._path.with_name(f".{self._path.name}.tmp")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 from gepipe.errors import ClosedError, ConfigError, GepipeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 class RecordFile:
@@ -26,6 +26,7 @@ class RecordFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self._place = self.path.absolute()  # whatever folder the program goes to meanwhile
         self._fd = _opened(self.path)
         self.end = os.fstat(self._fd).st_size
 
@@ -33,8 +34,13 @@ class RecordFile:
         """Write whole records behind the others, all of them or none.
 
         Raises:
-            GepipeError: The disk is full or fails; the file is cut back to what it held before.
+            GepipeError: The disk is full or fails; the file is cut back to what it held before. Or
+                somebody has cut or removed the file.
         """
+        if self._fd >= 0:
+            status = os.fstat(self._fd)
+            if status.st_size < self.end or not status.st_nlink:
+                raise self._changed()
         self.overwrite(self.end, data)
         self.end += len(data)
 
@@ -77,14 +83,45 @@ class RecordFile:
                 end += len(line)
                 yield line, end
 
-    def close(self) -> None:
-        """Bring the file to the disk and unlock it. Closing twice is harmless."""
+    def require_unchanged(self) -> None:
+        """Check that the file is still the one at its path, and no shorter than what it was given.
+
+        Raises:
+            GepipeError: Somebody has changed or removed it.
+        """
+        if self._fd < 0:
+            return
+        status = os.fstat(self._fd)
+        try:
+            same = os.path.samestat(status, self._place.stat())
+        except OSError:
+            same = False
+        if not same or status.st_size < self.end:
+            raise self._changed()
+
+    def _changed(self) -> GepipeError:
+        return GepipeError(
+            f"{str(self.path)!r} was changed or removed while the run wrote it; run again with "
+            "--resume to get back what is missing"
+        )
+
+    def close(self, *, discarded: bool = False) -> None:
+        """Bring the file to the disk and unlock it. Closing twice is harmless.
+
+        Args:
+            discarded: The file is not needed any more and may be gone.
+
+        Raises:
+            GepipeError: The disk fails, or somebody has changed or removed the file.
+        """
         if self._fd < 0:
             return
         try:
             if os.fstat(self._fd).st_size > self.end:  # an append was interrupted
                 os.ftruncate(self._fd, self.end)
             os.fsync(self._fd)
+            if not discarded:
+                self.require_unchanged()
         except OSError as error:
             self._fail(error)
         finally:
@@ -100,6 +137,18 @@ class RecordFile:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             hint = "; make room and run again with --resume"
         raise GepipeError(f"cannot write {str(self.path)!r}: {_why(error)}{hint}") from error
+
+
+def close_all(*closers: Callable[[], None]) -> None:
+    """Call each, also where one before it fails; what went wrong first is raised."""
+    first: BaseException | None = None
+    for close in closers:
+        try:
+            close()
+        except BaseException as error:  # noqa: BLE001 - raised below
+            first = first or error
+    if first is not None:
+        raise first
 
 
 def _opened(path: Path) -> int:

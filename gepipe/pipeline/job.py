@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -81,8 +81,11 @@ class Job:
             limit: Do the first so many inputs only.
 
         Raises:
-            ConfigError: Source or sink is missing.
+            ConfigError: Source or sink is missing, or an argument is of another kind.
         """
+        inputs, output = _paths(inputs), _path(output)
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise ConfigError(f"limit: expected a whole number of at least 1, got {limit!r}")
         self._spec = spec
         self._source = chosen_source(spec, inputs)
         self._sink = _sink(spec, output)
@@ -223,8 +226,9 @@ def failures_left(spec: PipelineSpec, total: int | None, failed: int = 0) -> int
         return None
     if total is None and limit.percent is not None:
         raise ConfigError(
-            f"{spec.name}: max_failures is {limit}, but the number of inputs is not known; "
-            "give a number of items, or a list of inputs"
+            f"{spec.name}: max_failures is {limit} of the inputs, but they are drawn one by one "
+            "and their number is not known before the end; set max_failures to a number of items, "
+            "pass a list of inputs, or do a job, which lists its inputs first"
         )
     left = limit.allowed(total or 0) - failed
     if left < 0:
@@ -249,6 +253,33 @@ def chosen_source(spec: PipelineSpec, inputs: Sequence[str] = ()) -> Source:
         # Not validated as YAML: a path may be any bytes.
         return cast("Source", _with_path(ImageFiles("."), "--input", list(inputs)))
     return cast("Source", _with_path(spec.source, "--input", list(inputs)))
+
+
+def _paths(inputs: object) -> tuple[str, ...]:
+    """Return the paths of a job's inputs as text.
+
+    Raises:
+        ConfigError: They are no list of paths.
+    """
+    if isinstance(inputs, str | bytes | os.PathLike) or not isinstance(inputs, Iterable):
+        raise ConfigError(f"inputs: expected a list of paths, got {inputs!r}")
+    paths = []
+    for number, path in enumerate(inputs):
+        if not isinstance(path, str | os.PathLike):
+            raise ConfigError(
+                f"inputs[{number}]: expected a path, got {type(path).__name__}; a job reads files, "
+                "Pipeline.run takes bytes and arrays"
+            )
+        paths.append(os.fsdecode(path))
+    return tuple(paths)
+
+
+def _path(output: object) -> str | None:
+    if output is None:
+        return None
+    if not isinstance(output, str | os.PathLike):
+        raise ConfigError(f"output: expected a path, got {output!r}")
+    return os.fsdecode(output)
 
 
 def _sink(spec: PipelineSpec, output: str | None) -> Sink:

@@ -1,5 +1,7 @@
 import json
 
+import pytest
+
 from gepipe.cli.results import table
 
 
@@ -73,3 +75,24 @@ def test_names_are_harmless_on_a_terminal_too(tmp_path, monkeypatch):
 def test_there_is_no_table_of_other_files_or_of_nothing(tmp_path):
     assert list(table(tmp_path / "o.parquet", 5, color=False)) == []
     assert list(table(write(tmp_path / "o.jsonl", []), 0, color=False)) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "cannot be read back: no such file"),
+        (b"", "holds fewer results than were written"),
+        (b'{"index": 0, "sou', "holds lines that are no results"),
+        (b"\xff\xfe\n", "holds lines that are no results"),
+        (b"[1]\n", "holds lines that are no results"),
+        (b'{"index": 0}\n', "holds lines that are no results"),
+    ],
+)
+def test_a_file_that_somebody_took_away_is_told(tmp_path, content, says):
+    path = tmp_path / "o.jsonl"
+    if content is not None:
+        path.write_bytes(content)
+
+    (line,) = table(path, 2, color=False)
+
+    assert line.startswith(f"{path}: {says}")

@@ -8,7 +8,10 @@ import os
 import pickle
 import socket
 import sys
+import threading
 import unicodedata
+from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 
@@ -304,3 +307,62 @@ def test_a_sub_folder_that_cannot_be_listed_fails_as_an_item(tmp_path):
         assert refused("p/locked")[0] == "unreadable"
     finally:
         (tmp_path / "p/locked").chmod(0o700)
+
+
+def listed(monkeypatch, stdin, **options):
+    monkeypatch.setattr(sys, "stdin", stdin)
+    return list(FileList("-", **options).entries())
+
+
+def test_a_closed_standard_input_is_said(monkeypatch):
+    with pytest.raises(ConfigError, match="standard input is closed"):
+        listed(monkeypatch, None)
+
+
+def test_a_folder_as_standard_input_is_said(monkeypatch, tmp_path):
+    class Folder(io.RawIOBase):
+        def fileno(self):
+            return fd
+
+        def read(self, count=-1):
+            return os.read(fd, count)
+
+    fd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        stdin = SimpleNamespace(buffer=Folder())
+        with pytest.raises(ConfigError, match="standard input: cannot read this list .*: is a dir"):
+            listed(monkeypatch, stdin)
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("null_separated", [False, True])
+def test_a_list_that_never_ends_is_refused(null_separated):
+    with pytest.raises(ConfigError, match="'/dev/zero' is a device; expected a text file"):
+        next(FileList("/dev/zero", null_separated=null_separated).entries())
+
+
+def test_a_line_without_an_end_is_refused(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+
+    def write():
+        with suppress(BrokenPipeError), path.open("wb") as file:
+            while True:
+                file.write(b"x" * 65536)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    with pytest.raises(ConfigError, match="bytes without a line break; expected a text file"):
+        next(FileList(str(path)).entries())
+    thread.join()
+
+
+def test_a_list_may_come_through_a_pipe(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    thread = threading.Thread(target=path.write_bytes, args=(b"/a.jpg\n/b.jpg\n",))
+    thread.start()
+
+    assert [entry.source for entry in FileList(str(path)).entries()] == ["/a.jpg", "/b.jpg"]
+    thread.join()

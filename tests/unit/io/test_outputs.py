@@ -361,3 +361,173 @@ def test_the_job_file_takes_the_usual_permissions(sink, tmp_path):
     run(sink, 0, 1, "interrupted")
 
     assert (tmp_path / "out.job.json").stat().st_mode == (tmp_path / "out.jsonl").stat().st_mode
+
+
+def removed(path):
+    path.unlink()
+
+
+def replaced(path):
+    path.with_name("other").write_bytes(path.read_bytes())
+    path.with_name("other").replace(path)
+
+
+def moved(path):
+    path.rename(path.with_name("elsewhere"))
+
+
+def emptied(path):
+    path.write_bytes(b"")
+
+
+TAMPERING = [removed, replaced, moved, emptied]
+
+
+@pytest.mark.parametrize("tamper", TAMPERING)
+@pytest.mark.parametrize("name", ["out.jsonl", "out.failures.jsonl"])
+def test_files_that_somebody_takes_away_fail_the_job_and_resume_recovers(
+    sink, tmp_path, name, tamper
+):
+    run(sink, 0, 10, "complete")
+    whole = (tmp_path / "out.jsonl").read_bytes(), (tmp_path / "out.failures.jsonl").read_bytes()
+    out = opened(sink)
+    out.write(map(outcome, range(10)))
+    tamper(tmp_path / name)
+
+    with pytest.raises(GepipeError, match=f"{name}' was changed or removed while the run wrote it"):
+        out.close("complete")
+
+    assert Job.load(tmp_path / "out.job.json").status != "complete"
+    out = opened(sink, resume=True)
+    out.write(map(outcome, range(out.first, 10)))
+    out.close("complete")
+    assert whole == (
+        (tmp_path / "out.jsonl").read_bytes(),
+        (tmp_path / "out.failures.jsonl").read_bytes(),
+    )
+
+
+@pytest.mark.parametrize("tamper", [removed, replaced, emptied])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("out.jsonl", JsonlSink), ("out.csv", CsvSink), ("out.npy", NpySink)]
+)
+def test_the_next_write_notices_that_the_output_is_taken_away(tmp_path, name, kind, tamper):
+    sink = kind(str(tmp_path / name))
+    payloads = {"out.npy": np.arange(3.0)}
+    payload = sink.encoder(payloads.get(name, {"x": 1}))
+    out = opened(sink)
+    out.write([Record(0, "0.jpg", payload)])
+    tamper(tmp_path / name)
+
+    with pytest.raises(GepipeError, match=f"{name}' was changed or removed"):
+        out.write([Record(1, "1.jpg", payload)])
+
+
+@pytest.mark.parametrize("tamper", TAMPERING)
+def test_a_parquet_journal_that_is_taken_away_fails_the_job(tmp_path, tamper):
+    pytest.importorskip("pyarrow")
+    from gepipe.io.parquet import ParquetSink
+
+    out = opened(ParquetSink(str(tmp_path / "out.parquet")), inputs=1)
+    out.write([Record(0, "0.jpg", RESULT)])
+    tamper(tmp_path / "out.parquet.journal")
+
+    with pytest.raises(GepipeError, match=r"journal' was changed or removed"):
+        out.close("complete")
+    assert not (tmp_path / "out.parquet").exists()
+
+
+def test_another_current_folder_changes_nothing(tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    monkeypatch.chdir(tmp_path)
+    out = opened(JsonlSink("a/out.jsonl"))
+    out.write(map(outcome, range(10)))
+    monkeypatch.chdir(tmp_path / "a")
+
+    assert out._results._file.close() is None
+    assert out._failures.close() is None
+
+
+def test_the_first_error_is_told_and_not_what_follows_from_it(sink, tmp_path):
+    def write_and_fail():
+        with opened(sink) as out:
+            out.write(map(outcome, range(5)))
+            out.job_path = tmp_path / "gone" / "out.job.json"
+            raise GepipeError("the disk is full")
+
+    with pytest.raises(GepipeError, match=r"^the disk is full$"):
+        write_and_fail()
+
+
+def test_of_two_files_that_do_not_close_the_results_are_told(sink, tmp_path):
+    out = opened(sink)
+    out.write(map(outcome, range(10)))
+    (tmp_path / "out.jsonl").unlink()
+    (tmp_path / "out.failures.jsonl").unlink()
+
+    with pytest.raises(GepipeError, match=r"out\.jsonl"):
+        out.close("complete")
+
+
+@pytest.mark.parametrize(
+    ("keys", "value"),
+    [
+        (["span"], ["a", "b"]),
+        (["span"], None),
+        (["span"], [0]),
+        (["span"], [0, None]),
+        (["span"], [0, -1]),
+        (["sizes"], ["x", 1]),
+        (["sizes"], 7),
+        (["inputs", "count"], "x"),
+        (["inputs", "count"], None),
+        (["inputs", "digest"], 7),
+        (["inputs", "hashes"], None),
+        (["inputs"], [1, 2]),
+        (["pipeline"], "x"),
+        (["output"], None),
+        (["gepipe"], 3),
+    ],
+)
+@pytest.mark.parametrize("status", ["complete", "interrupted"])
+def test_wrong_values_in_a_job_file_are_named(sink, tmp_path, keys, value, status):
+    run(sink, 0, 10 if status == "complete" else 5, status)
+    path = tmp_path / "out.job.json"
+    data = json.loads(path.read_text())
+    part = data
+    for key in keys[:-1]:
+        part = part[key]
+    part[keys[-1]] = value
+    path.write_text(json.dumps(data))
+
+    with pytest.raises(ConfigError, match=r"out\.job\.json' is not a job file of gepipe: "):
+        opened(sink, resume=True)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "7", "{}", "[" * 100_000, "\xff"])
+def test_a_job_file_that_is_something_else_is_named(sink, tmp_path, text):
+    run(sink, 0, 5, "interrupted")
+    (tmp_path / "out.job.json").write_text(text, encoding="latin-1")
+
+    with pytest.raises(ConfigError, match=r"out\.job\.json' is not a job file of gepipe: "):
+        opened(sink, resume=True)
+
+
+@pytest.mark.parametrize("change", [(b'"source"', b'"sourcf"'), (b'"source": "', b'"source": x')])
+@pytest.mark.parametrize("name", ["out.jsonl", "out.failures.jsonl"])
+def test_a_record_without_its_source_is_no_bug(sink, tmp_path, name, change):
+    run(sink, 0, 7, "interrupted")
+    path = tmp_path / name
+    path.write_bytes(path.read_bytes().replace(*change))
+
+    with pytest.raises(ConfigError, match=rf"{name}' holds a record . without its source"):
+        opened(sink, inputs=9, resume=True)
+
+
+def test_a_failures_file_edited_after_a_complete_run_is_named(sink, tmp_path):
+    run(sink, 0, 10, "complete")
+    path = tmp_path / "out.failures.jsonl"
+    path.write_bytes(path.read_bytes()[:-2] + b"x\n")
+
+    with pytest.raises(ConfigError, match=r"out\.failures\.jsonl': line 2: is no failure"):
+        opened(sink, resume=True)
