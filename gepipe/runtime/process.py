@@ -52,6 +52,12 @@ _starting = threading.RLock()
 _TMPDIR_MAX: Final = 107 - len("/pymp-12345678/listener-12345678")
 #: How often a worker's start is tried when the fork server dies during it.
 _START_TRIES: Final = 3
+#: How a worker ended that nobody could watch any longer.
+SERVER_KILLED: Final = "lost with the fork server, which was killed"
+#: Looks, 10 ms apart, at a server whose end of a pipe is closed and which may be about to end.
+_ENDING_TRIES: Final = 5
+#: What `multiprocess` says of such a worker; a worker may also end with it by itself.
+_STATUS_UNKNOWN: Final = 255
 
 
 def start_server(preload: Sequence[str] = ()) -> None:
@@ -161,6 +167,18 @@ def _start(process: Any) -> None:
             return
 
 
+def _is_gone(server: int) -> bool:
+    """Whether a fork server has ended, or does within the moment that this takes to be seen."""
+    for _ in range(_ENDING_TRIES):
+        try:
+            if os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None:
+                return True
+        except ChildProcessError:  # it was waited for already, when the next one was started
+            return True
+        threading.Event().wait(0.01)
+    return False
+
+
 class WorkerProcess:
     """A worker's process and the supervisor's end of its channel."""
 
@@ -184,6 +202,7 @@ class WorkerProcess:
         finally:
             theirs.close()
         self.channel = Channel(ours)
+        self._server: int = forkserver._forkserver._forkserver_pid  # noqa: SLF001 - as in stop_server
 
     def kill(self) -> None:
         """End the process at once; its sentinel reports it as any other death."""
@@ -195,6 +214,8 @@ class WorkerProcess:
         exitcode = self.process.exitcode
         self.channel.close()
         self.process.close()
+        if exitcode == _STATUS_UNKNOWN and _is_gone(self._server):
+            return SERVER_KILLED
         return describe_exit(exitcode)
 
 

@@ -43,6 +43,7 @@ from gepipe.runtime.memory import SharedBuffer
 from gepipe.runtime.options import RunShape
 from gepipe.runtime.state import RunState
 from gepipe.runtime.statistics import StageCount, StageStatistics, Statistics
+from gepipe.runtime.watch import HEARTBEAT_S
 from gepipe.runtime.worker import ModelInfo
 from gepipe.runtime.workforce import Link, Workforce
 
@@ -95,7 +96,7 @@ class Supervisor:
         self._abort: GepipeError | None = None
         self._feed_error: BaseException | None = None
         self._stopping = self._closed = False
-        self._began = self._elapsed_s = 0.0
+        self._began = self._elapsed_s = self._looked = 0.0
 
     # --- for the caller ---------------------------------------------------------------------------
 
@@ -121,6 +122,7 @@ class Supervisor:
             raise ClosedError("this supervisor is closed")
         self._start_run, self._emit = start, emit
         self._state = self._feed_error = None
+        self._looked = time.monotonic()
         try:
             if self._plan is None:
                 self._workforce.start_eager()
@@ -210,15 +212,22 @@ class Supervisor:
 
     def _step(self) -> None:
         due = min(self._workforce.next_look, self._wait[0] if self._wait else math.inf)
-        delay_s = None if due == math.inf else max(0.0, due - time.monotonic())
-        for key, mask in self._selector.select(delay_s):
+        delay_s = None
+        if due < math.inf:
+            delay_s = min(HEARTBEAT_S, max(0.0, due - time.monotonic()))
+        ready = self._selector.select(delay_s)
+        now = time.monotonic()
+        if delay_s is not None:
+            self._workforce.looked(self._looked, self._looked + delay_s, now)
+        self._looked = now
+        for key, mask in ready:
             for event in key.data(mask):
                 self._handle(event)
         if self._wait is not None and time.monotonic() >= self._wait[0]:
             seq = self._wait[1]
             self._wait = None
             self._handle(WaitExpired(seq))
-        for event in self._workforce.end_late_ones():
+        for event in self._workforce.end_late_ones(now):
             self._handle(event)
 
     def _handle(self, event: Event) -> None:

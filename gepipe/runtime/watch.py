@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
@@ -12,6 +13,12 @@ from gepipe.runtime.events import Role, WorkerId
 #: A worker that holds a ticket and has not even begun it is given this long beyond its limit: the
 #: machine may be busy, but a stopped process must not hold up the run for ever.
 _UNBEGUN_S: Final = 10.0
+#: How often the supervisor is to look at the clock while a limit runs, to notice that it slept.
+HEARTBEAT_S: Final = 1.0
+#: A supervisor that comes to look this much later than it meant to was not just busy.
+_OVERSLEPT_S: Final = 2.0
+#: Gaps that are remembered; a ticket rarely outlasts one.
+_GAPS_MAX: Final = 64
 
 
 class Watch:
@@ -19,6 +26,10 @@ class Watch:
 
     Dealing and replying cost one dictionary write each; only `late`, which is called when the
     earliest limit may have passed, looks at all workers.
+
+    Limits do not run while the supervisor does not: it was stopped by Ctrl-Z, its container was
+    frozen or its machine paused, or a consumer of results held it up. The workers may have been
+    stopped too, and what they have answered since is still unread.
 
     Attributes:
         next_look: When `late` should be called, on the monotonic clock; never too late.
@@ -29,7 +40,23 @@ class Watch:
         self._held: dict[WorkerId, int] = {}
         self._since: dict[WorkerId, float] = {}
         self._deadline: dict[WorkerId, float] = {}
+        self._gaps: deque[tuple[float, float]] = deque(maxlen=_GAPS_MAX)
         self.next_look = math.inf
+
+    def looked(self, before: float, due: float, now: float) -> None:
+        """The supervisor, which last looked `before` and meant to look by `due`, looks `now`.
+
+        All on the monotonic clock. When in between it fell asleep, nobody knows.
+        """
+        if now - due < _OVERSLEPT_S:
+            return
+        self._gaps.append((before, now))
+        for worker in self._deadline:
+            self._deadline[worker] += now - before
+        self.next_look += now - before
+
+    def _slept(self, since: float) -> float:
+        return sum(max(0.0, end - max(begin, since)) for begin, end in self._gaps)
 
     def starting(self, worker: WorkerId, limit_s: float) -> None:
         """A process was started; it has `limit_s` to become ready."""
@@ -77,7 +104,7 @@ class Watch:
                 limit_s = self._limits_s[worker.role]
                 # A ticket holds several items; the limit is for the one in work.
                 start = since_ns / 1e9 if seq >= 0 else self._since[worker] + _UNBEGUN_S
-                end = start + limit_s
+                end = start + limit_s + self._slept(start)
                 if now < end:
                     self._deadline[worker] = end
                     continue

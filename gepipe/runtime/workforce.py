@@ -6,7 +6,7 @@ Turns what channels, sentinels and time limits say into events. Knows nothing of
 from __future__ import annotations
 
 import logging
-import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -27,7 +27,7 @@ from gepipe.runtime.events import (
 )
 from gepipe.runtime.memory import SharedBuffer, SlotLayout
 from gepipe.runtime.options import Crew, RunOptions
-from gepipe.runtime.process import WorkerProcess, set_up_error, stop
+from gepipe.runtime.process import SERVER_KILLED, WorkerProcess, set_up_error, stop
 from gepipe.runtime.watch import Watch
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,9 @@ class Workforce:
         self._watch = Watch({role: crew.timeout_s for role, crew in crews.items()})
         self._processes: dict[WorkerId, WorkerProcess] = {}
         self._start_deaths: dict[WorkerId, int] = dict.fromkeys(self._workers, 0)
+        self._held: dict[WorkerId, deque[int]] = {worker: deque() for worker in self._workers}
         self._hung: set[WorkerId] = set()
+        self._broken: dict[WorkerId, str] = {}  # killed for what they sent, and what that was
         self._replaced: set[WorkerId] = set()  # places in which a process has died at work
         self.lost: set[WorkerId] = set()
         self._started: set[WorkerId] = set()
@@ -87,6 +89,10 @@ class Workforce:
     def next_look(self) -> float:
         """When `end_late_ones` should be called, on the monotonic clock."""
         return self._watch.next_look
+
+    def looked(self, before: float, due: float, now: float) -> None:
+        """Say when the supervisor looks at its workers; see `Watch.looked`."""
+        self._watch.looked(before, due, now)
 
     def start_eager(self) -> None:
         """Start a process in every place that is to have one from the beginning."""
@@ -131,15 +137,18 @@ class Workforce:
         process.channel.send(ticket)
         if process.channel.backlog:
             self._interest(process, EVENT_READ | EVENT_WRITE)
+        self._held[worker].append(ticket[0])
         self._watch.dealt(worker)
 
-    def end_late_ones(self) -> Iterator[Event]:
+    def end_late_ones(self, now: float) -> Iterator[Event]:
         """Kill the workers that exceed their limit; their sentinels tell the rest.
+
+        Args:
+            now: Until when all that the workers sent was read, on the monotonic clock.
 
         Raises:
             WorkerStartError: A worker did not become ready in time, and its place is needed.
         """
-        now = time.monotonic()
         if now < self._watch.next_look:
             return
         for worker in self._watch.late(now, self._in_work):
@@ -179,25 +188,50 @@ class Workforce:
                 self._interest(process, EVENT_READ)
         if not mask & EVENT_READ:
             return
-        for message in channel.receive():
-            match message:
-                case ("ready", info):
-                    self._watch.idle(process.worker)
-                    self.waiting.append(process.worker)
-                    yield from self._set_up(info)
-                case ("failed", kind, text, trace):
-                    error = set_up_error(kind, text, trace, self._crews[process.worker.role].name)
-                    yield from self._give_up(process.worker, error)
-                case (ticket, busy_ns, results):
-                    self._watch.replied(process.worker)
-                    yield Replied(
-                        process.worker,
-                        ticket,
-                        busy_ns,
-                        [r if isinstance(r, bytes) else Fault(*r) for r in results],
-                    )
+        if process.worker in self._broken:
+            return
+        try:
+            messages = channel.receive()
+        except (ValueError, EOFError, TypeError):  # two processes wrote at once
+            self._break(process, "sent what is no message")
+            return
+        for message in messages:
+            yield from self._heard(process, message)
+            if process.worker in self._broken:
+                return
         if channel.ended:  # its sentinel tells the rest
             self._forget(channel)
+
+    def _heard(self, process: WorkerProcess, message: Message) -> Iterator[Event]:
+        worker = process.worker
+        match message:
+            case ("ready", info):
+                if worker in self.attached or worker in self.waiting:
+                    self._break(process, "was set up twice")
+                    return
+                self._watch.idle(worker)
+                self.waiting.append(worker)
+                yield from self._set_up(info)
+            case ("failed", kind, text, trace):
+                error = set_up_error(kind, text, trace, self._crews[worker.role].name)
+                yield from self._give_up(worker, error)
+            case (ticket, busy_ns, results):
+                held = self._held[worker]
+                if not held or held[0] != ticket:
+                    self._break(process, f"answered ticket {ticket}, which it does not hold")
+                    return
+                held.popleft()
+                self._watch.replied(worker)
+                faults = [r if isinstance(r, bytes) else Fault(*r) for r in results]
+                yield Replied(worker, ticket, busy_ns, faults)
+            case _:
+                self._break(process, "sent what is no message")
+
+    def _break(self, process: WorkerProcess, what: str) -> None:
+        """Kill a worker that can be trusted no more; its sentinel tells the rest."""
+        self._broken[process.worker] = f"{what} (does an operator fork, and its child return?)"
+        process.kill()
+        self._forget(process.channel)
 
     def _exited(self, process: WorkerProcess, _: int) -> Iterator[Event]:
         worker = process.worker
@@ -205,9 +239,15 @@ class Workforce:
         self._forget(process.channel)
         self._forget(process.process.sentinel)
         self._watch.idle(worker)
+        self._held[worker].clear()
         culprit, _since = self._board.read(process.place)
         cause = process.reap()
         del self._processes[worker]
+        if cause == SERVER_KILLED:  # and all workers with it, whatever they were doing
+            culprit = -1
+        if worker in self._broken:
+            cause, culprit = self._broken.pop(worker), -1
+            self._hung.discard(worker)
         name = self._crews[worker.role].name
         if worker not in self.attached:
             if worker in self.waiting:

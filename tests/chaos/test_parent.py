@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -284,3 +285,28 @@ def test_run_that_ends_by_itself_while_workers_crash_is_quiet_about_memory(tmp_p
     assert code == 3
     assert "killed by SIGKILL" in text
     assert results(folder)[0].count(b"\n") == ROWS - len(BAD)
+
+
+def test_run_that_was_stopped_for_longer_than_a_limit_goes_on_as_if_nothing_was(
+    tmp_path, undisturbed
+) -> None:
+    folder = make(tmp_path)
+    text = (folder / "chaos.yaml").read_text()
+    text = text.replace("batch_size: 4", "batch_size: 4, timeout: 500ms")
+    (folder / "chaos.yaml").write_text(text.replace("count: 1", "count: 1, timeout: 500ms"))
+    process = started(folder, "--json", delay_s=0.01)
+    until_some_results(folder, 8)
+    family = family_of(process.pid)
+
+    for pid in family:  # as Ctrl-Z does, or a frozen container
+        os.kill(pid, signal.SIGSTOP)
+    pause(3)
+    for pid in sorted(family):  # the supervisor first
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+        pause(0.05)
+    code, text = finished(process)
+
+    assert code == 3, text
+    assert "exceeded" not in text
+    assert results(folder) == undisturbed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -483,3 +484,111 @@ def test_names_that_are_not_utf8_travel_unharmed() -> None:
         outcomes, _ = outcomes_of(subject, [Entry(odd, entries([1])[0].payload)])
 
     assert outcomes[0].source == odd
+
+
+def test_consumer_that_holds_up_the_run_costs_no_worker_its_life(monkeypatch) -> None:
+    monkeypatch.setattr(watch, "_UNBEGUN_S", 0.1)
+    monkeypatch.setattr(watch, "_OVERSLEPT_S", 0.2)
+    outcomes: list = []
+
+    def slow(portion) -> None:
+        outcomes.extend(portion)
+        pause(0.7 if len(outcomes) < 10 else 0)
+
+    with supervisor(workers=(2, 1, 1), timeout_s=0.3) as subject:
+        statistics = subject.run(listed(entries(range(40))), slow)
+
+    assert outcomes == undisturbed(range(40))
+    assert sum(stage.restarts for stage in statistics.stages.values()) == 0
+
+
+class Forking(Write):
+    """Forks on one item, and its child goes on like the worker itself."""
+
+    def write(self, payload, rows) -> bytes:
+        meta = super().write(payload, rows)
+        if meta == b"meta of 6":
+            os.fork()
+        return meta
+
+
+class ForkingAtSetup(Read):
+    def setup(self) -> None:
+        with suppress(FileExistsError):
+            os.close(os.open(os.environ["GEPIPE_TEST"], os.O_CREAT | os.O_EXCL))
+            os.fork()
+
+
+def test_ticket_that_is_answered_twice_is_a_death_of_the_worker(caplog) -> None:
+    with supervisor(Forking(), workers=(2, 1, 1)) as subject:
+        outcomes, statistics = outcomes_of(subject, entries(range(30)))
+
+    assert outcomes == undisturbed(range(30))
+    if statistics.stages["pre"].restarts:  # not if the second answer came after the end
+        assert "does an operator fork" in caplog.text
+
+
+def test_worker_that_is_ready_twice_is_replaced(tmp_path) -> None:
+    options = RunOptions(environ={"GEPIPE_TEST": str(tmp_path / "once")})
+    with supervisor(post=ForkingAtSetup(), options=options) as subject:
+        outcomes, _ = outcomes_of(subject, entries(range(9)))
+
+    assert outcomes == undisturbed(range(9))
+
+
+def test_worker_that_sends_what_is_no_message_is_replaced(tmp_path, caplog) -> None:
+    options = RunOptions(environ={"GEPIPE_TEST": str(tmp_path / "once")})
+    with supervisor(post=Garbling(), options=options) as subject:
+        outcomes, statistics = outcomes_of(subject, entries(range(9)))
+
+    assert outcomes == undisturbed(range(9))
+    assert statistics.stages["post"].restarts == 1
+    assert "no message" in caplog.text
+
+
+class Garbling(Read):
+    def read(self, rows, meta) -> bytes:
+        with suppress(FileExistsError):
+            os.close(os.open(os.environ["GEPIPE_TEST"], os.O_CREAT | os.O_EXCL))
+            for fd in os.listdir("/proc/self/fd"):  # noqa: PTH208
+                with suppress(OSError):
+                    if Path(f"/proc/self/fd/{fd}").readlink().name.startswith("socket:"):
+                        os.write(int(fd), b"\4\0\0\0what")
+        return super().read(rows, meta)
+
+
+def test_death_of_the_fork_server_is_no_items_fault(caplog) -> None:
+    from multiprocess import forkserver
+
+    with supervisor(Write(delay_s=0.01), Infer(delay_s=0.01), Read(delay_s=0.01)) as subject:
+        outcomes: list = []
+        killed: set[int] = set()
+
+        def emit(portion) -> None:
+            outcomes.extend(portion)
+            server = forkserver._forkserver._forkserver_pid
+            if len(killed) < 4 and server not in killed:
+                killed.add(server)
+                os.kill(server, 9)
+
+        subject.run(listed(entries(range(60))), emit)
+
+    assert outcomes == undisturbed(range(60))
+    assert len(killed) == 4
+    assert "the fork server, which was killed" in caplog.text
+    assert "status 255" not in caplog.text
+
+
+def test_worker_that_exits_with_255_is_not_the_fork_servers_death() -> None:
+    with supervisor(post=Exiting()) as subject:
+        outcomes, _ = outcomes_of(subject, entries(range(9)))
+
+    assert failures(outcomes) == [(4, "stage post", "crash")]
+    assert "exited with status 255" in outcomes[4].error
+
+
+class Exiting(Read):
+    def read(self, rows, meta) -> bytes:
+        if meta == b"meta of 4":
+            os._exit(255)
+        return super().read(rows, meta)

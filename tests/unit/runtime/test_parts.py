@@ -204,6 +204,34 @@ def test_limit_counts_from_the_item_in_work() -> None:
     assert watch.next_look == pytest.approx(now + 2.2, abs=0.01)
 
 
+@pytest.mark.parametrize("seq", [-1, 3])
+def test_limits_do_not_run_while_the_supervisor_sleeps(seq) -> None:
+    watch = Watch({"pre": 1.0})
+    watch.starting(PRE, 5)
+    watch.idle(PRE)
+    watch.dealt(PRE)
+    now = time.monotonic()
+    begun = seq, int(now * 1e9)
+
+    watch.looked(now, now + 0.5, now + 0.6)  # merely busy
+    watch.looked(now, now + 0.9, now + 60)
+
+    assert watch.next_look == pytest.approx(now + 61, abs=0.01)
+    assert list(watch.late(now + 60.5, lambda _: begun)) == []
+    assert list(watch.late(now + (61.1 if seq >= 0 else 71.1), lambda _: begun)) == [PRE]
+
+
+def test_limit_of_a_start_does_not_run_while_the_supervisor_sleeps() -> None:
+    watch = Watch({"pre": 1.0})
+    watch.starting(PRE, 5)
+    now = time.monotonic()
+
+    watch.looked(now, now + 1, now + 60)
+
+    assert list(watch.late(now + 63, lambda _: (-1, 0))) == []
+    assert list(watch.late(now + 65, lambda _: (-1, 0))) == [PRE]
+
+
 @pytest.mark.parametrize(
     ("exitcode", "text"),
     [(0, "exited with status 0"), (-11, "killed by SIGSEGV"), (-250, "killed by signal 250")],
