@@ -1,7 +1,7 @@
 """Decodes image files. Loaded by workers only.
 
 Plain 8-bit files go through OpenCV, which is fastest; everything unusual (CMYK, transparency,
-several frames, TIFF) goes through Pillow, in `unusual.py`.
+several frames, TIFF, deep PNM) goes through Pillow, in `unusual.py`.
 """
 
 from __future__ import annotations
@@ -126,24 +126,25 @@ def decode(value: Any, options: DecodeImage, meta: Meta, fit: Fit | None = None)
     gray = options.color == "gray"
     divisor, order = 1, "gray" if gray else "bgr"
     pixels: NDArray[np.uint8] | None = None
+    damage = ""
     if header.simple and header.complete:
         if fit is not None and header.format == "JPEG":
             divisor = _divisor(height, width, fit)
         flag = _GRAY_AT[divisor] if gray else _COLOR_AT[divisor]
         pixels, damage = _decode_simple(data, header, flag)
-        if damage:
-            if options.truncated == "fail":
-                raise ItemError(
-                    "damaged",
-                    f"the {header.format} file is damaged within: {damage}; "
-                    "`truncated: keep` of decode_image takes it as it is",
-                )
-            meta["damaged"] = damage
     if pixels is None:  # unusual, or damaged: the other library tells, and says what is wrong
         from gepipe.ops import unusual
 
         divisor, order = 1, "gray" if gray else "rgb"
-        pixels = unusual.decode(data, header, options)
+        pixels, damage = unusual.decode(data, header, options, _complaints())
+    if damage and header.complete:
+        if options.truncated == "fail":
+            raise ItemError(
+                "damaged",
+                f"the {header.format} file is damaged within: {damage}; "
+                "`truncated: keep` of decode_image takes it as it is",
+            )
+        meta["damaged"] = damage
     if pixels.ndim == 2:
         pixels = pixels[:, :, None]
     pixels = orient(pixels, turn)
@@ -226,9 +227,7 @@ def _decode_simple(data: bytes, header: Header, flag: int) -> tuple[NDArray[np.u
         raise ItemError("unreadable", "the PNG file is damaged: a checksum of its pixels is wrong")
     buffer, flag = np.frombuffer(data, np.uint8), flag | cv2.IMREAD_IGNORE_ORIENTATION
     try:
-        if header.format == "JPEG":
-            return _complaints().during(lambda: cv2.imdecode(buffer, flag))
-        return cv2.imdecode(buffer, flag), ""
+        return _complaints().during(lambda: cv2.imdecode(buffer, flag))
     except cv2.error:
         return None, ""
 

@@ -1,7 +1,8 @@
 """What a C library says on standard error while it decodes.
 
 libjpeg goes on after damage and only says so there: "Corrupt JPEG data: bad Huffman code". Caught,
-the words are a finding about one file; let through, they are noise between the lines of a run.
+the words are a finding about one file; let through, they are noise between the lines of a run. So
+are those of libpng and libtiff, which tell the same as the error that follows, or nothing of use.
 """
 
 from __future__ import annotations
@@ -28,17 +29,19 @@ class Complaints:
     """Catches what is written to file descriptor 2 during a call.
 
     The whole process is meant: use it where there is one thread.
+
+    Attributes:
+        last: The last line that was said during the last call, or nothing.
     """
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._stderr = os.dup(2)
+        self.last = ""
 
     def during(self, call: Callable[[], T]) -> tuple[T, str]:
-        """Call `call`; return its result, and the damage it complained of or nothing.
-
-        What is no word of libjpeg is passed on to standard error.
-        """
+        """Call `call`; return its result, and the damage it complained of or nothing."""
+        self.last = ""
         os.dup2(self._write, 2)
         try:
             result = call()
@@ -47,19 +50,24 @@ class Complaints:
             said = b""
             with suppress(BlockingIOError):
                 said = os.read(self._read, 1 << 16)
-        return result, self._damage(said) if said else ""
-
-    def _damage(self, said: bytes) -> str:
-        damage = ""
-        for line in said.splitlines(keepends=True):
-            if match := _DAMAGE.search(line):
-                if int(match["count"] or _EXTRANEOUS_MAX + 1) > _EXTRANEOUS_MAX:
-                    damage = line.decode("utf-8", "replace").strip()
-            elif b"JPEG" not in line:
-                os.write(self._stderr, line)
-        return damage
+            if said.strip():
+                self.last = _text(said.splitlines()[-1])
+        return result, _damage(said) if said else ""
 
     def close(self) -> None:
         """Close the pipe."""
         for fd in (self._read, self._write, self._stderr):
             os.close(fd)
+
+
+def _damage(said: bytes) -> str:
+    damage = ""
+    for line in said.splitlines():
+        match = _DAMAGE.search(line)
+        if match and int(match["count"] or _EXTRANEOUS_MAX + 1) > _EXTRANEOUS_MAX:
+            damage = _text(line)
+    return damage
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "replace").strip()

@@ -17,7 +17,7 @@ MAX_PIXELS = 120_000_000
 
 @dataclass(frozen=True)
 class DecodeImage(Op):
-    """Decode a JPEG, PNG, WebP, BMP, TIFF or GIF file into an 8-bit image.
+    """Decode a JPEG, PNG, WebP, BMP, TIFF, GIF or PNM file into an 8-bit image.
 
     Grey, palette, 16-bit, transparent and CMYK files all become what `color` asks for. Of a file
     with several frames the first is taken, and `meta["frames"]` tells how many there are.

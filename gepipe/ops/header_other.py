@@ -1,8 +1,10 @@
-"""Reads the headers of GIF, BMP, WebP and TIFF files."""
+"""Reads the headers of GIF, BMP, WebP, TIFF and PNM files."""
 
 from __future__ import annotations
 
+import re
 import struct
+from typing import Final
 
 from gepipe.ops.header import (
     ORIENTATION_TAG,
@@ -13,6 +15,10 @@ from gepipe.ops.header import (
 )
 
 _MAX_PAGES = 100_000
+_PNM_GAP: Final = rb"(?:\s|#[^\r\n]*[\r\n])+"
+#: How a PNM file begins, as far as there is anything of it; text that begins with P5 does not.
+PNM: Final = re.compile(rb"P[1-6](?:\Z|" + _PNM_GAP + rb"(?:\d|\Z)|\s*#[^\r\n]*\Z)")
+_PNM_NUMBER: Final = re.compile(_PNM_GAP + rb"(\d{1,10})(?=\s|#)")
 
 
 def read_gif(data: bytes) -> Header:
@@ -114,4 +120,27 @@ def read_tiff(data: bytes) -> Header:
             _, following = read_directory(data, following, order, big=big)
     except struct.error:
         header.complete = False
+    return header
+
+
+def read_pnm(data: bytes) -> Header:
+    """Read the numbers of a PBM, PGM or PPM file (P1 to P6)."""
+    kind, at = int(data[1:2]), 2
+    numbers = []
+    for _ in range(2 if kind in (1, 4) else 3):
+        found = _PNM_NUMBER.match(data, at)
+        if found is None:
+            raise IndexError(f"no number at {at}")
+        numbers.append(int(found[1]))
+        at = found.end()
+    header = Header("PNM", width=numbers[0], height=numbers[1])
+    highest = numbers[2] if len(numbers) == 3 else 1
+    header.channels = 3 if kind in (3, 6) else 1
+    header.bits = 8 if highest < 256 else 16
+    row_bytes = header.width * header.channels * header.bits // 8
+    if kind == 4:
+        row_bytes = (header.width + 7) // 8
+    # Numbers in plain text (P1 to P3) are counted by the decoder.
+    header.complete = kind <= 3 or len(data) > at + row_bytes * header.height
+    header.simple = kind >= 5 and highest == 255
     return header

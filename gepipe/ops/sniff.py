@@ -9,10 +9,10 @@ from collections.abc import Callable
 from gepipe.errors import ItemError
 from gepipe.ops.header import Header
 from gepipe.ops.header_jpeg import read_jpeg
-from gepipe.ops.header_other import read_bmp, read_gif, read_tiff, read_webp
+from gepipe.ops.header_other import PNM, read_bmp, read_gif, read_pnm, read_tiff, read_webp
 from gepipe.ops.header_png import read_png
 
-SUPPORTED = "JPEG, PNG, WebP, BMP, TIFF, GIF"
+SUPPORTED = "JPEG, PNG, WebP, BMP, TIFF, GIF, PNM"
 _Reader = Callable[[bytes], Header]
 _SIGNATURES: tuple[tuple[bytes, str, _Reader], ...] = (
     (b"\xff\xd8\xff", "JPEG", read_jpeg),
@@ -55,6 +55,8 @@ def read_header(data: bytes) -> Header:
             return _read(data, name, reader)
     if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
         return _read(data, "WebP", read_webp)
+    if PNM.match(data):
+        return _read(data, "PNM", read_pnm)
     if len(data) < 12:
         for signature, name, _ in (*_SIGNATURES, (b"RIFF", "WebP", read_webp)):
             if signature.startswith(data) or (name == "WebP" and data.startswith(signature)):

@@ -13,48 +13,54 @@ import numpy as np
 from PIL import Image, ImageChops, ImageCms, ImageFile, UnidentifiedImageError
 
 from gepipe.errors import ItemError
+from gepipe.ops.header import ORIENTATION_TAG
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from gepipe.ops.complaints import Complaints
     from gepipe.ops.decode import DecodeImage
     from gepipe.ops.header import Header
 
 # Orientations that undo each other; the others are their own inverse.
 _INVERSE = {6: 8, 8: 6}
+_PILLOW_NAMES = {"PNM": "PPM"}
 
 
-def decode(data: bytes, header: Header, options: DecodeImage) -> NDArray[np.uint8]:
+def decode(
+    data: bytes, header: Header, options: DecodeImage, complaints: Complaints
+) -> tuple[NDArray[np.uint8], str]:
     """Decode the first frame as stored, without orientation.
 
     Args:
         data: The whole file.
         header: Its header; the pixel limit has been checked.
         options: The operator's parameters.
+        complaints: Catches what the C libraries say.
 
     Returns:
-        (height, width, 3) RGB or, for `color: gray`, (height, width, 1).
+        (height, width, 3) RGB or, for `color: gray`, (height, width, 1); and the damage that the
+        library came across.
 
     Raises:
         ItemError: `truncated`, `unreadable` or `unsupported`.
     """
     with _pillow(keep=options.truncated == "keep"):
         try:
-            image = Image.open(io.BytesIO(data), formats=[header.format.upper()])
-            # Only a TIFF may be turned upright while it is loaded, by newer Pillow.
-            turnable = header.format == "TIFF"
-            before = int(image.getexif().get(0x0112, 1)) if turnable else 1
-            image.load()
-            after = int(image.getexif().get(0x0112, 1)) if turnable else 1
-            pixels = _to_rgb(image, header, options)
+            (pixels, before, after), damage = complaints.during(
+                lambda: _decoded(data, header, options)
+            )
         except ItemError:
             raise
         except UnidentifiedImageError:
             raise ItemError("unreadable", f"the {header.format} file does not decode") from None
         except Exception as error:  # noqa: BLE001 - Pillow raises almost anything on damaged files
-            kind = "truncated" if "truncated" in str(error) else "unreadable"
+            text = str(error)
+            cut = "truncated" in text or "not enough image data" in text
+            why = text or complaints.last or type(error).__name__
             raise ItemError(
-                kind, f"the {header.format} file does not decode: {error or type(error).__name__}"
+                "truncated" if cut else "unreadable",
+                f"the {header.format} file does not decode: {why}",
             ) from None
     if header.format == "TIFF" and before != after:
         # Newer Pillow turns TIFFs upright by itself: turn back, as orientation is not done here.
@@ -63,8 +69,22 @@ def decode(data: bytes, header: Header, options: DecodeImage) -> NDArray[np.uint
         pixels = orient(pixels, _INVERSE.get(before, before))
     if options.color == "gray":
         gray: NDArray[np.uint8] = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
-        return gray[:, :, None]
-    return pixels
+        return gray[:, :, None], damage
+    return pixels, damage
+
+
+def _decoded(
+    data: bytes, header: Header, options: DecodeImage
+) -> tuple[NDArray[np.uint8], int, int]:
+    """Return the pixels, and the orientation before and after they were loaded."""
+    name = _PILLOW_NAMES.get(header.format, header.format.upper())
+    image = Image.open(io.BytesIO(data), formats=[name])
+    # Only a TIFF may be turned upright while it is loaded, by newer Pillow.
+    turnable = header.format == "TIFF"
+    before = int(image.getexif().get(ORIENTATION_TAG, 1)) if turnable else 1
+    image.load()
+    after = int(image.getexif().get(ORIENTATION_TAG, 1)) if turnable else 1
+    return _to_rgb(image, header, options), before, after
 
 
 @contextmanager

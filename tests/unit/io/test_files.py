@@ -330,7 +330,7 @@ def test_a_folder_as_standard_input_is_said(monkeypatch, tmp_path):
     fd = os.open(tmp_path, os.O_RDONLY)
     try:
         stdin = SimpleNamespace(buffer=Folder())
-        with pytest.raises(ConfigError, match="standard input: cannot read this list .*: is a dir"):
+        with pytest.raises(ConfigError, match=r"standard input: cannot read .*: is a dir"):
             listed(monkeypatch, stdin)
     finally:
         os.close(fd)

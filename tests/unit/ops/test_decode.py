@@ -5,6 +5,7 @@ import io
 import os
 import struct
 import zlib
+from contextlib import suppress
 
 import cv2
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from PIL import Image
 
 from gepipe.errors import ItemError
+from gepipe.io.walk import IMAGE_EXTENSIONS
 from gepipe.ops.decode import DecodeImage
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
@@ -455,12 +457,103 @@ def test_jpeg_damaged_within_is_taken_on_request(noisy_jpeg):
     assert "Corrupt JPEG data" in meta["damaged"]
 
 
-def test_standard_error_of_others_is_passed_on(capfd):
+def test_what_other_libraries_say_is_kept_from_the_terminal(capfd):
     from gepipe.ops.complaints import Complaints
 
     complaints = Complaints()
     result, damage = complaints.during(lambda: os.write(2, b"something else\n"))
     complaints.close()
 
-    assert (result, damage) == (15, "")
-    assert capfd.readouterr().err == "something else\n"
+    assert (result, damage, complaints.last) == (15, "", "something else")
+    assert capfd.readouterr().err == ""
+
+
+def png_claiming(width, height):
+    def chunk(kind, body):
+        return (
+            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        )
+
+    rows = zlib.compress(bytes(height * (1 + width)))
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+def test_a_png_wider_than_the_library_takes_has_a_reason(capfd):
+    with pytest.raises(ItemError, match=r"^the PNG file does not decode: \S+"):
+        DecodeImage()(png_claiming(100_000_000, 1), {})
+
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("compression", ["tiff_lzw", "tiff_adobe_deflate", "jpeg", "packbits"])
+@pytest.mark.parametrize("keep", ["fail", "keep"])
+def test_damaged_files_of_c_libraries_leave_the_terminal_alone(capfd, compression, keep):
+    pixels = np.random.default_rng(1).integers(0, 256, (64, 64, 3), np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "TIFF", compression=compression)
+    data = file.getvalue()
+    for at in range(100, len(data) - 40, len(data) // 7):
+        broken = data[:at] + b"\xff\x00" * 20 + data[at + 40 :]
+        with suppress(ItemError):
+            DecodeImage(truncated=keep)(broken, {})
+
+    assert capfd.readouterr().err == ""
+
+
+PNM = {
+    b"P1\n# c\n2 1\n1 0": [0, 255],
+    b"P2 2 1 7 1 7": [36, 255],
+    b"P4\n9 1\n\xff\x00": [0] * 8 + [255],
+    b"P5\n2 1\n255\n\x05\x06": [5, 6],
+    b"P5\n2 1\n#c\n100\n\x32\x64": [128, 255],
+    b"P5\n2 1\n65535\n\x05\x00\x80\x06": [5, 128],
+}
+
+
+@pytest.mark.parametrize("data", PNM)
+def test_pnm_files_are_decoded(data):
+    gray = DecodeImage(color="gray")(data, meta := {})
+
+    assert gray[0, :, 0].tolist() == PNM[data]
+    assert (meta["height"], meta["width"]) == (1, len(PNM[data]))
+
+
+@pytest.mark.parametrize("data", [b"P6 2 1 255\n\1\2\3\4\5\6", b"P3 2 1 255\n1 2 3 4 5 6\n"])
+def test_pnm_files_have_their_colours(data):
+    assert DecodeImage()(data, {}).tolist() == [[[1, 2, 3], [4, 5, 6]]]
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (b"P5", "truncated"),
+        (b"P5\n2", "truncated"),
+        (b"P5\n2 1\n# c", "truncated"),
+        (b"P5\n2 1\n255\n\x05", "truncated"),
+        (b"P3\n2 1\n255\n1 2 3 4", "truncated"),
+        (b"P5\n0 1\n255\n\x05", "unreadable"),
+        (b"P5\n2 1\n0\n\x05\x06", "unreadable"),
+        (b"P5\n20000 20000\n255\n\x05", "too_large"),
+        (b"P5 is what the processor was called", "not_an_image"),
+        (b"P6", "truncated"),
+        (b"P8\n1 1\n255\n1", "not_an_image"),
+    ],
+)
+def test_pnm_files_that_are_wrong_are_told_apart(data, kind):
+    with pytest.raises(ItemError) as caught:
+        DecodeImage()(data, {})
+
+    assert caught.value.kind == kind
+
+
+def test_a_cut_pnm_file_is_taken_on_request():
+    assert DecodeImage(truncated="keep")(b"P5\n2 2\n255\n\5\6\7", {}).shape == (2, 2, 3)
+
+
+def test_every_ending_that_folders_are_searched_for_is_decoded():
+    for ending in IMAGE_EXTENSIONS:
+        file = io.BytesIO()
+        name = "BMP" if ending == ".dib" else Image.registered_extensions()[ending]
+        Image.new("RGB", (9, 9)).save(file, name)
+        assert DecodeImage()(file.getvalue(), {}).shape == (9, 9, 3), ending
