@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from gepipe.cli import signals
 from gepipe.cli.text import harmless_lines, occupy_standard_streams, print_error, print_out
-from gepipe.errors import GepipeError, InternalError
+from gepipe.errors import GepipeError, InternalError, WorkerStartError
 
 if TYPE_CHECKING:
     import typer
@@ -60,13 +60,22 @@ def _code_of(asked: list[str]) -> int:
     except GepipeError as error:
         print_error(f"error: {harmless_lines(str(error))}")
         return error.exit_code
-    except Exception:  # noqa: BLE001 - the boundary: what arrives here is a bug
-        import traceback
-
-        print_error(harmless_lines(traceback.format_exc()))
-        print_error("this is a bug of gepipe; please report it with the text above")
-        return InternalError.exit_code
+    except Exception as error:  # noqa: BLE001 - the boundary: what arrives here is a bug, or a limit
+        return _tell(error)
     return 0
+
+
+def _tell(error: Exception) -> int:
+    from gepipe.runtime.limits import is_limit, why
+
+    if is_limit(error):
+        print_error(f"error: {harmless_lines(why(error))}")
+        return WorkerStartError.exit_code
+    import traceback
+
+    print_error(harmless_lines(traceback.format_exc()))
+    print_error("this is a bug of gepipe; please report it with the text above")
+    return InternalError.exit_code
 
 
 def _start_server() -> None:

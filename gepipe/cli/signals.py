@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -57,7 +57,19 @@ def _handle(handler: signal._HANDLER) -> None:
 
 
 def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
+    _show_cursor()
     leave(Interrupted.exit_code)
+
+
+def _show_cursor() -> None:
+    """Show the cursor, which a display that was cut off may have hidden."""
+    if os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
+        return
+    for number in (2, 1):
+        with suppress(OSError):
+            if os.isatty(number):
+                os.write(number, b"\x1b[?25h")
+                return
 
 
 def leave(code: int) -> NoReturn:
@@ -67,4 +79,7 @@ def leave(code: int) -> NoReturn:
             stream.flush()
         except (AttributeError, OSError, RuntimeError, ValueError):  # gone, or being written to
             continue
+    process = sys.modules.get("gepipe.runtime.process")
+    if process is not None and hasattr(process, "remove_folder"):  # it may be half imported
+        process.remove_folder()
     os._exit(code)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from gepipe.io.source import Entry
+from gepipe.runtime.limits import told
 
 
 class Feed(Protocol):
@@ -73,9 +74,10 @@ class ThreadedFeed:
         self._error: BaseException | None = None
         self._ended = self._closed = False
         self._condition = threading.Condition()
-        self._read_fd, self._write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._thread = threading.Thread(target=self._pull, name="gepipe feed", daemon=True)
-        self._thread.start()
+        with told("cannot draw from the inputs"):
+            self._read_fd, self._write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            self._thread.start()
 
     def _pull(self) -> None:
         try:

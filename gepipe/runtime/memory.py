@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gepipe.errors import BackendError
+from gepipe.runtime.limits import told
 from gepipe.tensors import ALIGNMENT, TensorSpec
 
 if TYPE_CHECKING:
@@ -81,8 +82,10 @@ class SharedBuffer:
 
         Raises:
             BackendError: There is not enough memory.
+            WorkerStartError: There is no descriptor left.
         """
-        fd = os.memfd_create("gepipe", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        with told("shared memory"):
+            fd = os.memfd_create("gepipe", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             # Without the reservation a full machine would show as SIGBUS in some worker.
             os.posix_fallocate(fd, 0, nbytes)

@@ -30,6 +30,7 @@ from gepipe.runtime import tuning
 from gepipe.runtime import worker as worker_module
 from gepipe.runtime.channel import Channel
 from gepipe.runtime.events import WorkerId
+from gepipe.runtime.limits import told, why
 
 #: One thread a process: the thread plan gives cores to processes, not to libraries' pools.
 _ONE_THREAD: Final = dict.fromkeys(
@@ -68,12 +69,11 @@ def start_server(preload: Sequence[str] = ()) -> None:
     """
     forkserver.set_forkserver_preload([*_PRELOAD, *preload])
     with _starting, _workers_environment(), _interrupts_ignored():
-        _keep_socket_path_short()
         try:
+            _keep_socket_path_short()
             forkserver.ensure_running()
-        except OSError as error:
-            why = (error.strerror or str(error)).lower()
-            raise WorkerStartError(f"cannot start the fork server: {why}") from error
+        except (OSError, RuntimeError) as error:
+            raise WorkerStartError(f"cannot start the fork server: {why(error)}") from error
 
 
 def _keep_socket_path_short() -> None:
@@ -82,6 +82,13 @@ def _keep_socket_path_short() -> None:
     if config.get("tempdir") is None and len(os.fsencode(gettempdir())) > _TMPDIR_MAX:
         folder = config["tempdir"] = mkdtemp(prefix="pymp-", dir="/tmp")
         multiprocess.util.Finalize(None, rmtree, args=(folder, True), exitpriority=-100)
+
+
+def remove_folder() -> None:
+    """Remove the folder of the server's socket, before this process ends without a tidy end."""
+    folder = multiprocess.process.current_process()._config.get("tempdir")  # noqa: SLF001 - as above
+    if folder is not None:
+        rmtree(folder, ignore_errors=True)
 
 
 def stop_server() -> None:
@@ -95,7 +102,7 @@ def stop_server() -> None:
 def _workers_environment() -> Iterator[None]:
     """Set what libraries read when they are imported, which happens in the server."""
     # Without a safe path the server would import from the current folder first, whatever is there.
-    wanted = {**_ONE_THREAD, tuning.SAFE_PATH: "1"}
+    wanted = {**_ONE_THREAD, tuning.SAFE_PATH: "1", tuning.SUPERVISOR: str(os.getpid())}
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:
@@ -160,8 +167,7 @@ def _start(process: Any) -> None:
                     os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)
         except OSError as error:
             raise WorkerStartError(
-                f"{process.name}: cannot start another process: {(error.strerror or '').lower()}; "
-                "use fewer workers (threads, instances, stream_count), or raise `ulimit -n`"
+                f"{process.name}: cannot start another process: {why(error)}"
             ) from error
         else:
             return
@@ -187,7 +193,8 @@ class WorkerProcess:
     ) -> None:
         self.worker = worker
         self.place = place
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with told(f"{worker}: cannot open a socket"):
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self.process: Any = _context.Process(
                 target=worker_module.main,

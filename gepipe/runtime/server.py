@@ -18,7 +18,10 @@ from pathlib import Path
 
 from multiprocess import forkserver
 
-_parent = os.getppid()
+from gepipe.runtime import tuning
+
+# The parent may be gone already, and another process be it by now.
+_parent = int(os.environ.pop(tuning.SUPERVISOR, 0)) or os.getppid()
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 

@@ -39,6 +39,7 @@ from gepipe.runtime.events import (
     WorkerReady,
     Write,
 )
+from gepipe.runtime.limits import told
 from gepipe.runtime.memory import SharedBuffer
 from gepipe.runtime.options import RunShape
 from gepipe.runtime.state import RunState
@@ -81,8 +82,9 @@ class Supervisor:
         self._crews = crews
         self._plan_slots = plan_slots
         self._options = options
-        self._selector = selectors.DefaultSelector()
-        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        with told("cannot watch workers"):
+            self._selector = selectors.DefaultSelector()
+            self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._selector.register(self._wake_read, EVENT_READ, self._woken)
         self._workforce = Workforce(crews, options, self._selector, self._set_up)
         self._start: Callable[[int], Start] | None = None

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 _M_TRIM_THRESHOLD: Final = -1  # malloc.h
@@ -15,6 +17,8 @@ _PR_SET_PDEATHSIG: Final = 1  # prctl.h
 #: Set for the fork server only, so that it does not import from the current folder first; read by
 #: Python 3.11 and later.
 SAFE_PATH: Final = "PYTHONSAFEPATH"
+#: Set for the fork server only: the process that it works for.
+SUPERVISOR: Final = "GEPIPE_SUPERVISOR_PID"
 
 
 def take_environment(environ: Mapping[str, str]) -> None:
@@ -65,3 +69,11 @@ def let_server_end() -> None:
     fd, server._forkserver_alive_fd = server._forkserver_alive_fd, None  # noqa: SLF001
     if fd is not None:
         os.close(fd)
+
+
+def speak_on_standard_error() -> None:
+    """Keep what user code and libraries print out of standard output, which is for results."""
+    with suppress(OSError):  # started without standard streams
+        os.dup2(2, 1)
+    if sys.stdout is not None:
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]

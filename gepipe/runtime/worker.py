@@ -135,6 +135,7 @@ def main(
 ) -> None:
     """Run a worker. The target of its process; does not return."""
     tuning.quiet_signals()
+    tuning.speak_on_standard_error()
     tuning.die_with_parent()
     tuning.let_server_end()
     tuning.keep_freed_memory()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import random
 import signal
 import subprocess
@@ -37,6 +38,11 @@ def check(row):
 def name(outputs, meta):
     threading.Event().wait(float(os.environ.get("GEPIPE_TEST_DELAY", "0")))
     return {{"sum": float(outputs["y"].sum())}}
+def chatty(outputs, meta):
+    print("a word")
+    os.system("echo a word")
+    os.write(1, b"a word\\n")
+    return name(outputs, meta)
 def hang(outputs, meta):
     threading.Event().wait(600)
 """
@@ -310,3 +316,96 @@ def test_run_that_was_stopped_for_longer_than_a_limit_goes_on_as_if_nothing_was(
     assert code == 3, text
     assert "exceeded" not in text
     assert results(folder) == undisturbed
+
+
+def test_what_user_code_prints_does_not_get_into_the_results(tmp_path, undisturbed) -> None:
+    process = started(make(tmp_path, "chatty"), "--json", delay_s=0)
+    out, err = process.communicate(timeout=30)
+
+    assert process.returncode == 3, err
+    assert json.loads(out)["results"] == ROWS - len(BAD)
+    assert err.count(b"a word") == 3 * (ROWS - len(BAD))
+    assert results(tmp_path) == undisturbed
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_command_that_ends_at_any_early_moment_leaves_no_folder(tmp_path, number) -> None:
+    folder = make(tmp_path)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    for _ in range(6):
+        process = started(folder, TMPDIR=str(temporary))
+        wait_until(lambda: list(temporary.glob("pymp-*/listener-*")), 10)
+        pause(_ * 0.02)
+        family = family_of(process.pid)
+        process.send_signal(number)
+        finished(process)
+        assert_nobody_is_left(family)
+
+        wait_until(lambda: not list(temporary.iterdir()), 3)
+
+
+def test_cursor_is_shown_after_a_second_interrupt(tmp_path) -> None:
+    folder = make(tmp_path, "hang")
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.environ.update(script_environment(TERM="xterm"))
+        os.execv(sys.executable, [*COMMAND, str(folder / "chaos.yaml")])
+    shown = b""
+    with suppress(OSError):  # the end of a terminal
+        while part := os.read(fd, 65536):
+            before, shown = shown, shown + part
+            if b"\x1b[?25l" in shown and b"\x1b[?25l" not in before:
+                os.kill(pid, signal.SIGINT)
+                os.kill(pid, signal.SIGINT)
+    os.close(fd)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) in (130, -signal.SIGINT)
+    assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"\x1b[?25l")
+
+
+@pytest.mark.parametrize("limit", [8, 12, 16, 22])
+def test_too_few_descriptors_are_told_in_words(tmp_path, limit) -> None:
+    folder = make(tmp_path)
+    command = ["sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", *COMMAND]
+    done = subprocess.run(
+        [*command, str(folder / "chaos.yaml"), "--quiet"],
+        env=script_environment(),
+        capture_output=True,
+        check=False,
+        timeout=30,
+    )
+
+    assert done.returncode == 4, done.stderr
+    assert b"raise `ulimit -n`" in done.stderr
+    assert b"bug" not in done.stderr
+
+
+def test_current_folder_that_is_gone_is_told_in_words(tmp_path) -> None:
+    folder = make(tmp_path)
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    done = subprocess.run(
+        ["sh", "-c", 'rmdir "$PWD"; exec "$@"', "sh", *COMMAND, str(folder / "chaos.yaml")],
+        env=script_environment(),
+        capture_output=True,
+        check=False,
+        timeout=30,
+        cwd=gone,
+    )
+
+    assert done.returncode == 4
+    assert b"current folder does not exist" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_thread_that_cannot_be_started_is_told_in_words(monkeypatch, capsys) -> None:
+    from gepipe.cli import app
+
+    def no_thread(_preload) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("gepipe.runtime.process.start_server", no_thread)
+
+    assert app._code_of(["run", "x.yaml"]) == 4
+    assert "raise `ulimit -u`" in capsys.readouterr().err
