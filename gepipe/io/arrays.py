@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from gepipe.errors import ConfigError, ItemError
+from gepipe.io.failures import beside
 from gepipe.io.npy import NpyHeader, read_header
 from gepipe.io.npyfile import NpyFile, pack_row
 from gepipe.io.records import RecordFile
-from gepipe.io.source import PLUGIN_CONFIG, Entry
+from gepipe.io.source import PLUGIN_CONFIG, Entry, start_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -64,7 +65,7 @@ class NpyRows:
     @property
     def reader(self) -> NpyReader:
         """Reads a row as an array."""
-        return NpyReader(self.path, self.header)
+        return NpyReader(self.path, self.header, start_folder())
 
     def entries(self) -> Iterator[Entry]:
         """Enumerate the rows.
@@ -83,10 +84,12 @@ class NpyReader:
     Args:
         path: The file.
         header: What it held when the job began.
+        folder: Where a relative path starts, wherever an operator goes meanwhile.
     """
 
     path: str
     header: NpyHeader
+    folder: str = ""
     _file: RowFile | None = field(default=None, init=False, repr=False, compare=False)
 
     def read(self, payload: bytes) -> NDArray[Any]:
@@ -98,7 +101,8 @@ class NpyReader:
         (row,) = _ROW.unpack(payload)
         try:
             if self._file is None:
-                self._file = RowFile(self.path, self.header)
+                place = os.path.join(self.folder, self.path)  # noqa: PTH118 - both are text
+                self._file = RowFile(place, self.header)
             return self._file.row(row)
         except FileNotFoundError as error:
             raise ItemError("missing", f"{self.path!r} does not exist any more") from error
@@ -107,7 +111,7 @@ class NpyReader:
             raise ItemError("unreadable", f"cannot read {self.path!r}: {why}") from error
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "header": self.header, "_file": None}
+        return {**self.__dict__, "_file": None}
 
 
 class RowFile:
@@ -164,12 +168,16 @@ class NpySink:
         """Encodes a result's array as its bytes."""
         return ArrayEncoder(self.tensor)
 
+    @property
+    def neighbours(self) -> tuple[Path, ...]:
+        """The index."""
+        return (beside(self.path, ".index.jsonl"),)
+
     def open(self) -> NpyFile:
         """Open and lock the output and its index."""
-        path = Path(self.path)
-        data = RecordFile(path)
+        data = RecordFile(self.path)
         try:
-            return NpyFile(data, RecordFile(path.with_name(path.stem + ".index.jsonl")))
+            return NpyFile(data, RecordFile(*self.neighbours))
         except BaseException:
             data.close()
             raise

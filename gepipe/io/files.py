@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, ClassVar
 
 from gepipe.errors import ConfigError, ItemError
-from gepipe.io.source import PLUGIN_CONFIG, Entry
+from gepipe.io.source import PLUGIN_CONFIG, Entry, start_folder
 from gepipe.io.walk import IMAGE_EXTENSIONS, expand, shown
 
 if TYPE_CHECKING:
@@ -33,9 +33,12 @@ class FileReader:
 
     Args:
         max_bytes: A larger file is refused before it is read.
+        folder: Where relative paths start, wherever an operator goes meanwhile; the current
+            directory if empty.
     """
 
     max_bytes: int = _GIB
+    folder: str = ""
 
     def read(self, payload: bytes) -> bytes:
         """Return the content of the file at `payload`.
@@ -46,7 +49,8 @@ class FileReader:
         name = os.fsdecode(payload)
         try:
             # Non-blocking, or a pipe without a writer would hold the worker for ever.
-            fd = os.open(payload, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+            path = os.path.join(os.fsencode(self.folder), payload)  # noqa: PTH118 - bytes
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         except OSError as error:
             kind = "missing" if error.errno in _MISSING else "unreadable"
             raise ItemError(kind, _cannot(name, error)) from error
@@ -124,7 +128,7 @@ class ImageFiles:
     @property
     def reader(self) -> FileReader:
         """Reads a file's bytes."""
-        return FileReader(self.max_bytes)
+        return FileReader(self.max_bytes, start_folder())
 
     def entries(self) -> Iterator[Entry]:
         """Enumerate the files.
@@ -170,7 +174,7 @@ class FileList:
     @property
     def reader(self) -> FileReader:
         """Reads a file's bytes."""
-        return FileReader(self.max_bytes)
+        return FileReader(self.max_bytes, start_folder())
 
     def entries(self) -> Iterator[Entry]:
         """Enumerate the files that the list names, whether or not they exist.

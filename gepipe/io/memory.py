@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from gepipe.errors import ConfigError
 from gepipe.io.files import FileReader
-from gepipe.io.source import Entry
+from gepipe.io.source import Entry, start_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -39,7 +39,7 @@ class MemoryItems:
     @property
     def reader(self) -> MemoryReader:
         """Reads what the entries carry."""
-        return MemoryReader(FileReader(self.max_bytes))
+        return MemoryReader(FileReader(self.max_bytes, start_folder()))
 
     def entries(self) -> Iterator[Entry]:
         """Draw the inputs. What is no path is called `input[3]`.

@@ -30,6 +30,13 @@ if TYPE_CHECKING:
     from gepipe.io.sink import Sink, SinkFile
 
 
+def files_of(sink: Sink) -> list[Path]:
+    """Return every file that a run into `sink` writes."""
+    output = Path(sink.path)
+    more: tuple[Path, ...] = getattr(sink, "neighbours", ())
+    return [output, failures_path(output), beside(output, ".job.json"), *more]
+
+
 class Outputs:
     """Results, failures and job file of one run, open and locked.
 

@@ -56,6 +56,12 @@ class ParquetSink:
         """Encodes a result as JSON, for the journal."""
         return encode_json
 
+    @property
+    def neighbours(self) -> tuple[Path, ...]:
+        """The journal."""
+        path = Path(self.path)
+        return (path.with_name(path.name + ".journal"),)
+
     def open(self) -> ParquetFile:
         """Open and lock the journal."""
         require_pyarrow()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -9,6 +10,14 @@ if TYPE_CHECKING:
 
 #: Unknown keys of a source or a sink are errors. Read by pydantic, which only the spec imports.
 PLUGIN_CONFIG: Final[dict[str, str]] = {"extra": "forbid"}
+
+
+def start_folder() -> str:
+    """Return the current directory, for a reader to keep; nothing where it has been removed."""
+    try:
+        return os.getcwd()  # noqa: PTH109 - imported by every worker, and text is wanted
+    except OSError:
+        return ""
 
 
 class Entry(NamedTuple):

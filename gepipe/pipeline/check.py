@@ -7,10 +7,12 @@ no inference library, and user code that crashes takes nothing along.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from gepipe.errors import ConfigError, GepipeError
 from gepipe.io.parquet import ParquetSink, require_pyarrow
@@ -19,13 +21,14 @@ from gepipe.pipeline.bodies import InferBody
 from gepipe.pipeline.conversion import prepare
 from gepipe.pipeline.crews import pickled, worker_environment
 from gepipe.pipeline.fit import device_memory
-from gepipe.pipeline.job import chosen_source
+from gepipe.pipeline.job import chosen_source, require_apart
 from gepipe.pipeline.plan import StartPlan, plan_slots, plan_start
 from gepipe.runtime.probe import set_up
 from gepipe.runtime.worker import ModelInfo
 from gepipe.spec.load import load
 
 if TYPE_CHECKING:
+    from gepipe.io.sink import Sink
     from gepipe.io.source import Source
     from gepipe.ops.op import Op
     from gepipe.runtime.events import Role
@@ -84,7 +87,7 @@ class Findings:
         try:
             return action()
         except GepipeError as error:
-            self.errors += str(error).splitlines()
+            self.errors += [line for line in str(error).splitlines() if line not in self.errors]
             return None
 
 
@@ -102,7 +105,7 @@ def check(
     spec = found.attempt(lambda: load(path, overrides))
     if spec is not None:
         _check_source(spec, inputs, found)
-        _check_sink(spec, found)
+        _check_sink(spec, inputs, found)
         _check_stages(spec, found)
     return found
 
@@ -154,12 +157,14 @@ def _check_source(spec: PipelineSpec, inputs: Sequence[str], found: Findings) ->
         found.notes.append(f"inputs: {found.input_count:,}")
 
 
-def _check_sink(spec: PipelineSpec, found: Findings) -> None:
+def _check_sink(spec: PipelineSpec, inputs: Sequence[str], found: Findings) -> None:
     if spec.sink is None:
         found.warnings.append("there is no sink; say where the results go with --output")
         return
     path = Path(spec.sink.path)
-    if path.is_dir():
+    if (problem := _special(path)) is not None:
+        found.errors.append(f"sink: {str(path)!r} {problem}")
+    elif path.is_dir():
         found.errors.append(f"sink: {str(path)!r} is a folder; expected a file")
     elif path.exists() and not os.access(path, os.W_OK):
         found.errors.append(f"sink: {str(path)!r} cannot be written; check its permissions")
@@ -173,6 +178,33 @@ def _check_sink(spec: PipelineSpec, found: Findings) -> None:
             found.errors.append(f"sink: nothing can be written to {str(folder)!r}")
     if isinstance(spec.sink, ParquetSink):
         found.attempt(require_pyarrow)
+    if spec.source is not None or inputs:
+        with suppress(GepipeError):  # told where the source is checked
+            source = chosen_source(spec, inputs)
+            found.attempt(lambda: _check_apart(spec, source))
+
+
+def _special(path: Path) -> str | None:
+    """Say why a path can be no output although its folder can be written; None if it can."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        if path.is_symlink() and not Path(os.path.realpath(path)).parent.is_dir():
+            return f"is a link into the folder {os.path.realpath(path)!r}, which does not exist"
+        return None
+    except NotADirectoryError:
+        return None  # told of the folder
+    except (OSError, ValueError) as error:  # a link to itself, a name too long, a NUL byte
+        return f"cannot be written: {(getattr(error, 'strerror', None) or str(error)).lower()}"
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        return "is a device, pipe or socket; expected a regular file"
+    return None
+
+
+def _check_apart(spec: PipelineSpec, source: Source) -> None:
+    path = getattr(source, "path", None)
+    again = source.finite and (path is None or os.path.isfile(path))  # noqa: PTH113 - no pipe
+    require_apart(spec, source, cast("Sink", spec.sink), source.entries if again else tuple)
 
 
 def _check_stages(spec: PipelineSpec, found: Findings) -> None:

@@ -13,11 +13,14 @@ import unicodedata
 from contextlib import suppress
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from gepipe.errors import ConfigError, ItemError
+from gepipe.io.arrays import NpyRows
 from gepipe.io.files import FileList, FileReader, ImageFiles
 from gepipe.io.jsonl import quoted
+from gepipe.io.memory import MemoryItems
 
 AWKWARD = [
     os.fsencode(unicodedata.normalize("NFC", "é-ø-照片.jpg")),
@@ -366,3 +369,23 @@ def test_a_list_may_come_through_a_pipe(tmp_path):
 
     assert [entry.source for entry in FileList(str(path)).entries()] == ["/a.jpg", "/b.jpg"]
     thread.join()
+
+
+def test_a_relative_path_starts_where_the_run_started(tmp_path, monkeypatch):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "a.jpg").write_bytes(b"a")
+    (tmp_path / "list.txt").write_text("a.jpg\n")
+    np.save(tmp_path / "a.npy", np.arange(3))
+    monkeypatch.chdir(tmp_path)
+    sources = [ImageFiles("a.jpg"), FileList("list.txt"), MemoryItems(["a.jpg"]), NpyRows("a.npy")]
+    entries = [next(source.entries()) for source in sources]
+    readers = [source.reader for source in sources]
+    monkeypatch.chdir(tmp_path / "other")
+
+    read = [
+        pickle.loads(pickle.dumps(reader)).read(entry.payload)
+        for reader, entry in zip(readers, entries, strict=True)
+    ]
+
+    assert read == [b"a", b"a", b"a", 0]
+    assert [entry.source for entry in entries] == ["a.jpg", "a.jpg", "a.jpg", "a.npy[0]"]
