@@ -30,10 +30,11 @@ def _cpu_quota(cgroup: Path) -> float | None:
         fields = _read(folder / "cpu.max").split()
         if len(fields) == 2 and fields[0] != "max":
             quotas.append(int(fields[0]) / int(fields[1]))
-    v1 = cgroup / "cpu"
-    quota, period = _read(v1 / "cpu.cfs_quota_us"), _read(v1 / "cpu.cfs_period_us")
-    if quota and period and int(quota) > 0:
-        quotas.append(int(quota) / int(period))
+    for folder in _cgroup_folders(cgroup, "cpu"):
+        quota = _number(_read(folder / "cpu.cfs_quota_us"))
+        period = _number(_read(folder / "cpu.cfs_period_us"))
+        if quota and period and quota > 0:
+            quotas.append(quota / period)
     return min(quotas, default=None)
 
 
@@ -51,29 +52,48 @@ def available_memory(cgroup: Path = _CGROUP, meminfo: Path = Path("/proc/meminfo
     for folder in _cgroup_folders(cgroup):
         limit, used = _read(folder / "memory.max"), _read(folder / "memory.current")
         if limit and used and limit != "max":
-            # Cached files count as used, but the kernel drops them when memory is wanted.
-            cached = sum(
-                int(line.split()[1])
-                for line in _read(folder / "memory.stat").splitlines()
-                if line.startswith(("inactive_file ", "active_file "))
-            )
+            cached = _cached(folder, "inactive_file", "active_file")
             available = min(available, int(limit) - int(used) + cached)
-    v1 = cgroup / "memory"
-    limit, used = _read(v1 / "memory.limit_in_bytes"), _read(v1 / "memory.usage_in_bytes")
-    if limit and used:
-        available = min(available, int(limit) - int(used))
+    for folder in _cgroup_folders(cgroup, "memory"):
+        most = _number(_read(folder / "memory.limit_in_bytes"))
+        taken = _number(_read(folder / "memory.usage_in_bytes"))
+        if most is not None and taken is not None:
+            cached = _cached(folder, "total_inactive_file", "total_active_file")
+            available = min(available, most - taken + cached)
     return int(available) if available < math.inf else 2**62
 
 
-def _cgroup_folders(cgroup: Path) -> list[Path]:
-    """Return this process's cgroup and its ancestors (version 2); in a container just the root."""
+def _cached(folder: Path, *names: str) -> int:
+    """Return the bytes of cached files; they count as used, but give way when memory is wanted."""
+    fields = (line.split() for line in _read(folder / "memory.stat").splitlines())
+    return sum(int(field[1]) for field in fields if field[0] in names)
+
+
+def _cgroup_folders(cgroup: Path, controller: str = "") -> list[Path]:
+    """Return this process's cgroup and its ancestors; in a container perhaps just the root.
+
+    Args:
+        cgroup: Where the cgroup file system is mounted.
+        controller: One of version 1, which has a tree for each; empty for version 2.
+    """
+    top = cgroup / controller
     for line in _read(Path("/proc/self/cgroup")).splitlines():
-        if line.startswith("0::"):
-            folder = cgroup / line[3:].lstrip("/")
-            if folder.is_dir():
-                steps = len(folder.relative_to(cgroup).parts)
+        _, controllers, name = [*line.split(":", 2), "", ""][:3]
+        if controller not in controllers.split(","):
+            continue
+        for root in dict.fromkeys((top, cgroup / controllers)):
+            folder = root / name.lstrip("/")
+            if ".." not in folder.parts and folder.is_dir():  # else one outside the container
+                steps = len(folder.relative_to(root).parts)
                 return [folder, *list(folder.parents)[:steps]]
-    return [cgroup]
+    return [top]
+
+
+def _number(text: str) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        return None
 
 
 def _read(path: Path) -> str:

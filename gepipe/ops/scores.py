@@ -6,15 +6,19 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from gepipe.errors import ConfigError, ItemError
 from gepipe.plugins import did_you_mean
+from gepipe.regular import read_regular
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+#: Far more than names of classes take.
+_LABELS_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class Labels:
             ConfigError: The file cannot be read or understood.
         """
         try:
-            text = Path(path).read_text(encoding="utf-8-sig")
+            text = read_regular(path, _LABELS_BYTES).decode("utf-8-sig")
             content = json.loads(text) if text.lstrip()[:1] in ("[", "{") else text.splitlines()
             if isinstance(content, list):
                 while content and not str(content[-1]).strip():
@@ -49,8 +53,8 @@ class Labels:
                 content = dict(enumerate(content))
             names = {int(number): str(name) for number, name in content.items()}
         except OSError as error:
-            raise ConfigError(f"labels: cannot read {path}: {error.strerror}") from error
-        except ValueError as error:
+            raise ConfigError(f"labels: cannot read {path}: {error.strerror or error}") from error
+        except (ValueError, RecursionError) as error:
             raise ConfigError(
                 f"labels: {path}: expected a JSON list, a JSON object such as "
                 f'{{"282": "tiger cat"}}, or text with one name a line: {error}'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
@@ -61,7 +61,7 @@ def issues_of(errors: Iterable[ErrorDetails], known: Iterable[str]) -> list[Issu
     """
     names = list(known)
     found: list[Issue] = []
-    for error in errors:
+    for error in _last_missing(errors):
         ctx: dict[str, Any] = error.get("ctx", {})
         if error["type"] == "nested":
             found += [
@@ -71,6 +71,17 @@ def issues_of(errors: Iterable[ErrorDetails], known: Iterable[str]) -> list[Issu
         else:
             found.append(_issue(error, ctx, names))
     return found
+
+
+def _last_missing(errors: Iterable[ErrorDetails]) -> Iterator[ErrorDetails]:
+    """Leave out that a list lacks its second value where it lacks its third, too."""
+    found = list(errors)
+    lacking = [error["loc"] for error in found if error["type"] == "missing"]
+    for error in found:
+        *owner, last = error["loc"] or ("",)
+        more = isinstance(last, int) and (*owner, last + 1) in lacking
+        if error["type"] != "missing" or not more:
+            yield error
 
 
 def merged(issues: Iterable[Issue]) -> list[Issue]:
@@ -116,8 +127,8 @@ _LIMITS: Final[dict[str, Callable[[dict[str, Any]], str]]] = {
 def _issue(error: ErrorDetails, ctx: dict[str, Any], known: list[str]) -> Issue:  # noqa: PLR0911
     kind, loc, value = error["type"], error["loc"], error["input"]
     if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):
-        if isinstance(loc[-1], int):  # of a list of fixed length
-            return Issue(loc[:-1], f"expected more values, got {len(value)}")
+        if isinstance(loc[-1], int):  # of a list of fixed length; the last of these tells it
+            return Issue(loc[:-1], f"expected {loc[-1] + 1} values, got {len(value)}")
         return Issue(loc, "missing key", missing=True)
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         return Issue(loc, unknown_key(str(loc[-1]), known if len(loc) == 1 else ()))

@@ -6,16 +6,21 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from pydantic import ValidationError
 
 from gepipe.errors import ConfigError
+from gepipe.regular import read_regular
 from gepipe.spec import overrides as settings
 from gepipe.spec.explain import Issue, issues_of, merged
 from gepipe.spec.model import PipelineSpec
 from gepipe.spec.place import Node, Place, Problem, refuse
 from gepipe.spec.tree import parse
 from gepipe.spec.units import shown
+
+#: Far more than a pipeline file takes.
+_MAX_BYTES: Final = 16 << 20
 
 
 def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> PipelineSpec:
@@ -30,13 +35,15 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Pipelin
     """
     file = Path(path)
     try:
-        data = file.read_bytes()
+        data = read_regular(file, _MAX_BYTES)
     except FileNotFoundError:
         raise ConfigError(f"{file}: there is no such file") from None
     except IsADirectoryError:
         raise ConfigError(f"{file}: is a folder; expected a pipeline file (YAML)") from None
     except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
+        raise ConfigError(
+            f"{file}: cannot be read: {(error.strerror or str(error)).lower()}"
+        ) from error
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

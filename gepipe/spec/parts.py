@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path, PurePath
 from typing import Any, Final, get_origin, get_type_hints
@@ -18,7 +19,7 @@ from pydantic.errors import PydanticUserError
 
 from gepipe import plugins
 from gepipe.errors import InternalError, PluginError
-from gepipe.spec.explain import issues_of, nested, problem
+from gepipe.spec.explain import Issue, issues_of, nested, problem
 from gepipe.spec.paths import resolve_fields
 from gepipe.spec.units import shown
 
@@ -50,6 +51,8 @@ def build(kind: plugins.Kind, name: str, value: Any, base: Path | None, *, role:
             raise problem(str(error), name) from error
         hint = plugins.did_you_mean(name, plugins.names(kind))
         raise problem(f"unknown {WORDS[kind]} {name!r}; {hint}", name) from None
+    if (place := not_finite(value)) is not None:
+        raise nested([Issue((name, *place), "expected a finite number, got .nan or .inf")])
     stage = getattr(cls, "stage", "both")
     if role and stage not in (role, "both"):
         text = f"{name!r} is an operator for {stage} stages; this is a {role} stage"
@@ -67,6 +70,21 @@ def build(kind: plugins.Kind, name: str, value: Any, base: Path | None, *, role:
         return part
     paths = {"path", "paths", shorthand_of(cls) or "path"} if kind == "sources" else ()
     return resolve_fields(part, base, paths)
+
+
+def not_finite(value: Any) -> tuple[int | str, ...] | None:
+    """Return the way to a NaN or an infinity within plain values, None if there is none."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return ()
+    inner: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, Mapping):
+        inner = value.items()
+    elif isinstance(value, list | tuple):
+        inner = enumerate(value)
+    for key, item in inner:
+        if (found := not_finite(item)) is not None:
+            return (key if isinstance(key, int) else str(key), *found)
+    return None
 
 
 def name_of(kind: plugins.Kind, part: Any) -> str:

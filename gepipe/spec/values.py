@@ -96,6 +96,8 @@ def _backend(value: Any) -> Backend:
     if options is not None and not isinstance(options, Mapping):
         text = f"expected a mapping of options, got {shown(options)}"
         raise problem(text, name)
+    if (found := parts.not_finite(options)) is not None:
+        raise problem("expected a finite number, got .nan or .inf", name, *found)
     return Backend(name, dict(options or {}))
 
 

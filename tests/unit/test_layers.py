@@ -11,7 +11,7 @@ import gepipe
 
 PACKAGE = Path(gepipe.__file__).parent
 #: What each part may import of the others. An arrow of the design reads "is imported by".
-BASE = {"errors", "tensors", "plugins", "machine", "docstrings", "bundle"}
+BASE = {"errors", "tensors", "plugins", "machine", "docstrings", "bundle", "regular"}
 MIDDLE = {"spec", "ops", "io"}
 ALLOWED = {
     "errors": set(),
@@ -19,6 +19,7 @@ ALLOWED = {
     "plugins": {"errors"},
     "machine": {"errors"},
     "docstrings": {"errors"},
+    "regular": {"errors"},
     "bundle": {"errors", "plugins"},
     "ops": BASE | {"ops"},
     "io": BASE | {"io", "ops"},

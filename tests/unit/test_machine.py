@@ -97,3 +97,61 @@ def test_memory_is_what_the_group_leaves_and_caches_do_not_count(tmp_path) -> No
 def test_real_machine_has_a_processor_and_memory() -> None:
     assert 1 <= machine.cpu_count() <= len(os.sched_getaffinity(0))
     assert machine.available_memory() > 1 << 20
+
+
+@pytest.fixture
+def first_version(monkeypatch, tmp_path):
+    """A machine with the first version's trees; returns this process's groups there."""
+    lines = "9:memory:/box/job\n4:cpu,cpuacct:/box/job\n1:name=systemd:/box/job\n0::/\n"
+    read = machine._read
+    monkeypatch.setattr(
+        machine, "_read", lambda path: lines if str(path) == "/proc/self/cgroup" else read(path)
+    )
+
+    def make(cpu: str = "cpu") -> tuple:
+        for name in (cpu, "memory"):
+            (tmp_path / name / "box" / "job").mkdir(parents=True)
+        return tmp_path / cpu / "box" / "job", tmp_path / "memory" / "box" / "job"
+
+    return make
+
+
+@pytest.mark.parametrize("mount", ["cpu", "cpu,cpuacct"])
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_quota_of_any_ancestor_counts_in_the_first_version(
+    tmp_path, affinity, first_version, mount, step
+) -> None:
+    affinity(16)
+    group, _ = first_version(mount)
+    for folder in (group, group.parent, group.parent.parent):
+        (folder / "cpu.cfs_quota_us").write_text("-1")
+        (folder / "cpu.cfs_period_us").write_text("100000")
+    chosen = [group, group.parent, group.parent.parent][step]
+    (chosen / "cpu.cfs_quota_us").write_text("300000")
+
+    assert machine.cpu_count(tmp_path) == 3
+
+
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_memory_of_any_ancestor_counts_in_the_first_version(tmp_path, first_version, step) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemAvailable: 8000000 kB\n")
+    _, group = first_version()
+    for folder in (group, group.parent, group.parent.parent):
+        (folder / "memory.limit_in_bytes").write_text(str(2**63 - 4096))
+        (folder / "memory.usage_in_bytes").write_text("900000")
+    chosen = [group, group.parent, group.parent.parent][step]
+    (chosen / "memory.limit_in_bytes").write_text("1000000")
+    (chosen / "memory.stat").write_text(
+        "inactive_file 7\ntotal_inactive_file 300000\ntotal_active_file 50000\n"
+    )
+
+    assert machine.available_memory(tmp_path, meminfo) == 450_000
+
+
+def test_a_group_outside_the_container_is_not_looked_for(tmp_path, affinity, own_group) -> None:
+    affinity(16)
+    own_group("/../../elsewhere")
+    (tmp_path / "cpu.max").write_text("200000 100000")
+
+    assert machine.cpu_count(tmp_path) == 2

@@ -239,7 +239,7 @@ KNOWN = "known: depth, max_failures, max_wait, name, on_error, sink, source, sta
         (op("blur: {radius: -1}"), "f.yaml:4: stages.preprocess.ops[0].blur: radius is -1.0; expected more than 0"),
         (op("blur: {radius: 1, size: x}"), "f.yaml:4: stages.preprocess.ops[0].blur.size: expected a list or an integer, got 'x'"),
         (op("blur: {radius: 1, size: [3, true]}"), "f.yaml:4: stages.preprocess.ops[0].blur.size[1]: expected an integer, got true"),
-        (op("blur: {radius: 1, size: [3]}"), "f.yaml:4: stages.preprocess.ops[0].blur.size: expected more values, got 1"),
+        (op("blur: {radius: 1, size: [3]}"), "f.yaml:4: stages.preprocess.ops[0].blur.size: expected 2 values, got 1"),
         (op("blur: {radius: 1, size: [3, 4, 5]}"), "f.yaml:4: stages.preprocess.ops[0].blur.size: expected at most 2 values, got 3"),
         (op("blur: {radius: 1, mode: egde}"), "f.yaml:4: stages.preprocess.ops[0].blur.mode: expected one of edge, wrap, got 'egde'; did you mean 'edge'?"),
         (op("cut: high"), "f.yaml:4: stages.preprocess.ops[0].cut: expected a number, got 'high'"),
@@ -321,3 +321,41 @@ def test_a_folder_is_no_pipeline_file(tmp_path) -> None:
         load(tmp_path)
 
     assert str(caught.value) == f"{tmp_path}: is a folder; expected a pipeline file (YAML)"
+
+
+@pytest.mark.parametrize("number", [".nan", ".inf", "-.inf"])
+@pytest.mark.parametrize(
+    ("ops", "key"),
+    [
+        ("{normalize: {scale: NUMBER}}", "normalize.scale"),
+        ("{normalize: {mean: [0.5, NUMBER, 1], std: [1, 1, 1]}}", r"normalize.mean\[1\]"),
+        ("{normalize: {std: NUMBER}}", "normalize.std"),
+    ],
+)
+def test_a_number_that_is_not_finite_is_refused(tmp_path, ops, key, number):
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "stages:\n"
+        f"  - {{name: preprocess, ops: [{ops.replace('NUMBER', number)}]}}\n"
+        "  - {name: inference, model: m.onnx}\n"
+        "  - {name: postprocess, ops: [identity]}\n"
+    )
+
+    with pytest.raises(ConfigError, match=rf"{key}: expected a finite number, got"):
+        load(path)
+
+
+@pytest.mark.parametrize(("size", "got"), [("[5]", 1), ("[]", 0)])
+def test_a_list_that_is_too_short_says_how_many_are_wanted(tmp_path, size, got):
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "stages:\n"
+        f"  - {{name: preprocess, ops: [{{resize: {{size: {size}}}}}]}}\n"
+        "  - {name: inference, model: m.onnx}\n"
+        "  - {name: postprocess, ops: [identity]}\n"
+    )
+
+    with pytest.raises(ConfigError, match=f"expected 2 values, got {got}") as caught:
+        load(path)
+
+    assert str(caught.value).count("expected") == 1
