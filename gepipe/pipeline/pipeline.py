@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import pickle
 import threading
@@ -18,8 +19,10 @@ from gepipe.pipeline.conversion import prepare
 from gepipe.pipeline.crews import make_crews, worker_environment
 from gepipe.pipeline.handoff import Handoff
 from gepipe.pipeline.job import Job, failures_left
+from gepipe.pipeline.objects import to_bytes
 from gepipe.pipeline.plan import plan_slots, plan_start
 from gepipe.runtime.feed import ListedFeed, ThreadedFeed
+from gepipe.runtime.limits import told
 from gepipe.runtime.options import RunOptions, Start
 from gepipe.runtime.process import start_server
 from gepipe.runtime.supervisor import Supervisor
@@ -28,6 +31,7 @@ from gepipe.spec.load import load
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from gepipe.io.sink import Record
     from gepipe.io.source import Reader, Source
     from gepipe.runtime.events import Outcome
     from gepipe.runtime.statistics import Statistics
@@ -35,6 +39,16 @@ if TYPE_CHECKING:
 
 #: Portions of outcomes that may wait for a slow consumer before the run waits for it.
 _AHEAD: Final = 8
+
+
+#: Those that may have workers; closed when the interpreter ends, while threads still run.
+_open: weakref.WeakSet[Pipeline] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for pipeline in list(_open):
+        pipeline.close()
 
 
 class Result(NamedTuple):
@@ -72,6 +86,8 @@ class Pipeline:
         self._reader: Reader | None = None
         self._running: weakref.ref[Generator[Result]] | None = None  # left early, it ends itself
         self._closed = False
+        self._pid = os.getpid()
+        _open.add(self)
 
     @classmethod
     def from_yaml(cls, path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Self:
@@ -100,6 +116,7 @@ class Pipeline:
         """
         if self._closed:
             raise ClosedError("this pipeline is closed")
+        self._check_process()
         if self._run is not None:
             raise ClosedError("this pipeline is running; finish or close the other run first")
         if isinstance(inputs, str | bytes | bytearray | os.PathLike):
@@ -139,8 +156,14 @@ class Pipeline:
         return info.notes if info is not None else ()
 
     def close(self) -> None:
-        """Stop the workers, and the run that is going on. Closing twice is harmless."""
+        """Stop the workers, and the run that is going on. Closing twice is harmless.
+
+        In a child of fork() it does nothing: the workers are the parent's.
+        """
+        if self._pid != os.getpid():
+            return
         self._closed = True
+        _open.discard(self)
         run = self._run
         try:
             if run is not None:
@@ -157,6 +180,10 @@ class Pipeline:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            raise ClosedError("this pipeline belongs to another process; make a new one")
+
     @property
     def _run(self) -> Generator[Result] | None:
         """The run that somebody still holds and that is not at its end."""
@@ -172,7 +199,7 @@ class Pipeline:
             wait = spec.max_wait
             self._reader = reader
             self._supervisor = Supervisor(
-                make_crews(spec, start, reader, pickle.dumps),
+                make_crews(spec, start, reader, to_bytes),
                 lambda info: plan_slots(spec, start, info),
                 RunOptions(
                     environ=worker_environment(), **({} if wait is None else {"max_wait_s": wait})
@@ -194,25 +221,41 @@ class Pipeline:
                     handoff.end(error)
 
         thread = threading.Thread(target=work, name="gepipe run", daemon=True)
-        thread.start()
+        with told("cannot run in background"):
+            thread.start()
         try:
             while (portion := handoff.get()) is not None:
                 for outcome in portion:
-                    if isinstance(outcome, Failure):
-                        self.failures.append(outcome)
-                    else:
-                        index, name, payload = outcome
-                        yield Result(index, name, pickle.loads(payload))
+                    result = outcome if isinstance(outcome, Failure) else self._result(outcome)
+                    if isinstance(result, Failure):
+                        self.failures.append(result)
+                        continue
+                    yield result
+                    self._check_process()
         except BaseException:  # an error of the run, or a consumer that wants no more
+            if self._pid != os.getpid():  # what is waited for here is in the parent
+                raise
             self._supervisor = None
             handoff.abandon()
             supervisor.request_stop()
             raise
         finally:
-            thread.join()
-            self._running = None
-            if self._supervisor is None:
-                supervisor.close()
+            if self._pid == os.getpid():
+                thread.join()
+                self._running = None
+                if self._supervisor is None:
+                    supervisor.close()
+
+    def _result(self, record: Record) -> Result | Failure:
+        index, name, payload = record
+        try:
+            return Result(index, name, pickle.loads(payload))
+        except Exception as error:  # noqa: BLE001 - a class that only the workers can import
+            text = (
+                f"the result cannot be read in this process: {type(error).__name__}: {error}; "
+                "return plain values, or objects of a class that this process can import"
+            )
+            return Failure(index, name, self.spec.post.name, "result", text)
 
     def _stop(self) -> None:
         if self._supervisor is not None:

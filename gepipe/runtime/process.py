@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import types
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from shutil import rmtree
@@ -22,6 +23,7 @@ from tempfile import gettempdir, mkdtemp
 from typing import Any, Final
 
 import multiprocess
+import multiprocess.resource_tracker
 from multiprocess import forkserver
 
 from gepipe import errors
@@ -144,6 +146,26 @@ def _without_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
+def wake_server() -> None:
+    """Let a server go on that was stopped, without which no worker starts, or is seen to end."""
+    server = forkserver._forkserver._forkserver_pid  # noqa: SLF001 - as in stop_server
+    if server is not None:
+        with suppress(ProcessLookupError):
+            os.kill(server, signal.SIGCONT)
+
+
+@contextmanager
+def _children_allowed() -> Iterator[None]:
+    """Start processes in a daemonic one of `multiprocess` too: ours end with it."""
+    config = multiprocess.process.current_process()._config  # noqa: SLF001 - no public way exists
+    daemon = config.pop("daemon", None)
+    try:
+        yield
+    finally:
+        if daemon is not None:
+            config["daemon"] = daemon
+
+
 def _start(process: Any) -> None:
     """Start a process, with a new fork server if the old one is gone.
 
@@ -152,8 +174,9 @@ def _start(process: Any) -> None:
     """
     for last in (False,) * (_START_TRIES - 1) + (True,):
         try:
-            with _starting, _without_main():
+            with _starting, _without_main(), _children_allowed():
                 start_server()
+                wake_server()
                 process.start()
         except (ConnectionError, EOFError, FileNotFoundError) as error:
             if last:
@@ -171,6 +194,35 @@ def _start(process: Any) -> None:
             ) from error
         else:
             return
+
+
+_processes: weakref.WeakSet[WorkerProcess] = weakref.WeakSet()
+
+
+def _forget_parent() -> None:
+    """In a child of fork(): let go of the parent's workers and server, without touching them.
+
+    The child would end the parent's workers when it ends itself, and wait for a server that is none
+    of its children; its copies of sockets would keep workers from seeing that the parent is gone.
+    """
+    global _starting  # noqa: PLW0603 - another thread of the parent may have held it
+    _starting = threading.RLock()
+    multiprocess.process._children = set()  # noqa: SLF001 - no public way exists, here and below
+    current = multiprocess.process.current_process()
+    current._config = {k: v for k, v in current._config.items() if k != "tempdir"}  # noqa: SLF001
+    server = forkserver._forkserver  # noqa: SLF001
+    if server._forkserver_alive_fd is not None:  # noqa: SLF001
+        os.close(server._forkserver_alive_fd)  # noqa: SLF001
+    preload = server._preload_modules  # noqa: SLF001
+    server.__init__()
+    server.set_forkserver_preload(preload)
+    multiprocess.resource_tracker._resource_tracker._lock = threading.RLock()  # noqa: SLF001
+    for process in list(_processes):
+        process.forget()
+    _processes.clear()
+
+
+os.register_at_fork(after_in_child=_forget_parent)
 
 
 def _is_gone(server: int) -> bool:
@@ -210,6 +262,13 @@ class WorkerProcess:
             theirs.close()
         self.channel = Channel(ours)
         self._server: int = forkserver._forkserver._forkserver_pid  # noqa: SLF001 - as in stop_server
+        _processes.add(self)
+
+    def forget(self) -> None:
+        """Close what is open here in a child of fork(), where it belongs to the parent."""
+        self.channel.close()
+        with suppress(OSError):
+            os.close(self.process.sentinel)
 
     def kill(self) -> None:
         """End the process at once; its sentinel reports it as any other death."""

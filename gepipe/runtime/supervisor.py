@@ -79,6 +79,7 @@ class Supervisor:
             options: Limits.
         """
         self.info: ModelInfo | None = None
+        self._pid = os.getpid()
         self._crews = crews
         self._plan_slots = plan_slots
         self._options = options
@@ -122,6 +123,8 @@ class Supervisor:
         """
         if self._closed:
             raise ClosedError("this supervisor is closed")
+        if self._pid != os.getpid():
+            raise ClosedError("this supervisor belongs to another process; make a new one")
         self._start_run, self._emit = start, emit
         self._state = self._feed_error = None
         self._looked = time.monotonic()
@@ -142,6 +145,8 @@ class Supervisor:
 
     def request_stop(self) -> None:
         """Ask the run to stop soon. Safe in a signal handler and in any thread."""
+        if self._pid != os.getpid():
+            return  # the pipe is the parent's
         self._stopping = True
         with suppress(OSError):
             os.write(self._wake_write, b"\0")
@@ -179,8 +184,11 @@ class Supervisor:
         )
 
     def close(self) -> None:
-        """Stop the workers and free their memory. Closing twice is harmless."""
-        if self._closed:
+        """Stop the workers and free their memory. Closing twice is harmless.
+
+        In a child of fork() it does nothing: the workers are the parent's.
+        """
+        if self._closed or self._pid != os.getpid():
             return
         self._closed = True
         self._workforce.close()

@@ -27,7 +27,7 @@ from gepipe.runtime.events import (
 )
 from gepipe.runtime.memory import SharedBuffer, SlotLayout
 from gepipe.runtime.options import Crew, RunOptions
-from gepipe.runtime.process import SERVER_KILLED, WorkerProcess, set_up_error, stop
+from gepipe.runtime.process import SERVER_KILLED, WorkerProcess, set_up_error, stop, wake_server
 from gepipe.runtime.watch import Watch
 
 log = logging.getLogger(__name__)
@@ -201,6 +201,7 @@ class Workforce:
                 return
         if channel.ended:  # its sentinel tells the rest
             self._forget(channel)
+            wake_server()
 
     def _heard(self, process: WorkerProcess, message: Message) -> Iterator[Event]:
         worker = process.worker

@@ -592,3 +592,23 @@ class Exiting(Read):
         if meta == b"meta of 4":
             os._exit(255)
         return super().read(rows, meta)
+
+
+def test_fork_server_that_was_stopped_goes_on_when_it_is_needed() -> None:
+    from multiprocess import forkserver
+
+    with supervisor() as subject:
+        outcomes_of(subject, entries(range(4)))
+        os.kill(forkserver._forkserver._forkserver_pid, 19)
+        (pid,) = workers_of(subject, "post")
+        os.kill(pid, 9)
+        timer = threading.Timer(10, lambda: os.kill(forkserver._forkserver._forkserver_pid, 18))
+        timer.start()
+        began = time.monotonic()
+
+        outcomes, _ = outcomes_of(subject, entries(range(9)))
+
+        timer.cancel()
+        timer.join()
+    assert outcomes == undisturbed(range(9))
+    assert time.monotonic() - began < 8
