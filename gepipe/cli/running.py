@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import logging
+import shlex
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 from gepipe.cli import signals
 from gepipe.cli.progress import Progress
@@ -82,10 +84,16 @@ def _ended_early(request: RunRequest, job: Job, error: GepipeError) -> int:
         from gepipe.cli.text import harmless_lines
 
         print_error(f"error: {harmless_lines(str(error))}")
-        print_error(f"{done}; once the cause is gone, go on with --resume")
+        print_error(f"{done}; once the cause is gone, go on with: {_resuming()}")
     elif job.done or not request.quiet:
-        print_error(f"stopped: {done}" + ("; go on with --resume" if job.done else ""))
+        print_error(f"stopped: {done}" + (f"; go on with: {_resuming()}" if job.done else ""))
     return error.exit_code
+
+
+def _resuming() -> str:
+    """Return the command that goes on where this one stopped."""
+    words = [Path(sys.argv[0]).name, *sys.argv[1:]]
+    return harmless(shlex.join([*words, *(["--resume"] if "--resume" not in words else [])]))
 
 
 def _opening(name: str, job: Job) -> str:
@@ -94,7 +102,11 @@ def _opening(name: str, job: Job) -> str:
     assert statistics is not None
     assert job.total is not None
     left = job.total - job.first
-    workers = ", ".join(f"{stage.name} {stage.workers}" for stage in statistics.stages.values())
+    workers = ", ".join(
+        f"{stage.name} {stage.workers}"
+        + (f" (up to {stage.places})" if stage.places > stage.workers else "")
+        for stage in statistics.stages.values()
+    )
     lines = [
         f"{name}: {count(left, 'input')}"
         + (f" left of {job.total:,}" if job.first else "")

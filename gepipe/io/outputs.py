@@ -105,6 +105,8 @@ class Outputs:
         self = cls(sink, job)
         self.first = self.next = first
         earlier = Job.load(self.job_path) if resume else None
+        if not resume:
+            self._require_own_neighbours()
         if earlier is not None:
             require_same_pipeline(earlier, job, difference)
             if last is not None and self._is_complete(earlier):
@@ -205,6 +207,21 @@ class Outputs:
             # asked for is no error, though, and promises that the files are whole.
             if error is None or isinstance(error, Interrupted):
                 raise
+
+    def _require_own_neighbours(self) -> None:
+        """Refuse to replace the failures and the job file of another output of the same stem."""
+        try:
+            other = Job.load(self.job_path)
+        except ConfigError:
+            return  # damaged: nobody can go on with it
+        if other is None or other.output == self.path.name:
+            return
+        if (self.path.parent / other.output).exists():
+            raise ConfigError(
+                f"{str(self.failures_path)!r} and {str(self.job_path)!r} belong to "
+                f"{other.output!r}, whose failures would be lost; write to another name than "
+                f"{self.path.stem!r}, or remove them first"
+            )
 
     def _is_complete(self, earlier: Job) -> bool:
         return (

@@ -45,7 +45,7 @@ def detect_soc(environ: Mapping[str, str] | None = None) -> str:
     raise ConfigError(
         "which chip to convert for is not known: there is no card here that tells; name it, as "
         "with --soc Ascend310P3 (`npu-smi info` on the machine with the card shows 310P3), or "
-        "--soc emulator"
+        "--soc emulator (in a run: GEPIPE_ACL=emulator)"
     )
 
 

@@ -81,7 +81,8 @@ def plan_start(spec: PipelineSpec, cpus: int | None = None) -> StartPlan:
     on_cpu = bool(getattr(engine, "on_cpu", False))
     if infer.model is not None and not infer.model.is_file():
         raise ConfigError(
-            f"{infer.name}: no such model file: {str(infer.model)!r}; set `model:` of that stage"
+            f"{infer.name}: no such model file: {str(infer.model)!r}; set `model:` of that stage, "
+            "or for a ready pipeline bring its model with `gepipe samples fetch`"
         )
     notes = [f"engine {name}" + (", chosen by the model's ending" * (infer.backend.name == "auto"))]
     devices: Sequence[int] = (

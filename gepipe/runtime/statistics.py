@@ -39,7 +39,8 @@ class StageStatistics:
 
     Attributes:
         name: The stage's name in the YAML.
-        workers: Its worker processes.
+        workers: Its worker processes, as far as they were started.
+        places: How many there may be once there is enough to do.
         items: Items finished, failures included.
         busy_s: Seconds of work, summed over the workers.
         utilisation: Share of the run's time that its workers were working, 0 to 1.
@@ -49,6 +50,7 @@ class StageStatistics:
 
     name: str
     workers: int
+    places: int
     items: int
     busy_s: float
     utilisation: float

@@ -156,7 +156,7 @@ class Supervisor:
         state = self._state
         elapsed_s = self._elapsed_s or (time.monotonic() - self._began if self._began else 0.0)
         waiting = state.queue_lengths() if state else {}
-        unstarted = self._workforce.unstarted() if state else set()
+        unstarted = self._workforce.unstarted()
         stages: dict[str, StageStatistics] = {}
         for role, crew in self._crews.items():
             count = state.counts[role] if state else StageCount()
@@ -166,6 +166,7 @@ class Supervisor:
             stages[role] = StageStatistics(
                 name=crew.name,
                 workers=workers,
+                places=len(crew.bodies),
                 items=count.items,
                 busy_s=busy_s,
                 utilisation=min(1.0, share),

@@ -12,7 +12,7 @@ from tests.support import wait_until
 
 
 def stage(name, utilisation):
-    return StageStatistics(name, 1, 10, 1.0, utilisation, 0, 0)
+    return StageStatistics(name, 1, 1, 10, 1.0, utilisation, 0, 0)
 
 
 STATISTICS = Statistics(

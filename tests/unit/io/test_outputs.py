@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import signal
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -330,31 +331,36 @@ def test_a_read_only_output_is_named(sink, tmp_path):
         opened(sink)
 
 
-@pytest.fixture
+@contextmanager
 def small_files():
-    """Let no file grow beyond 4,000 bytes: writes become partial, then fail, as on a full disk."""
+    """Let no file grow beyond 4,000 bytes: writes become partial, then fail, as on a full disk.
+
+    No fixture: the runner writes its dots before fixtures end, maybe into a longer file.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4000, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    signal.signal(signal.SIGXFSZ, previous)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, previous)
 
 
-@pytest.mark.usefixtures("small_files")
 def test_a_full_disk_is_named_and_leaves_an_exact_prefix(sink, tmp_path):
-    out = opened(sink, inputs=200)
-    for _ in range(4):
-        out.write(map(outcome, range(out.next, out.next + 20)))
-    written = out.next
+    with small_files():
+        out = opened(sink, inputs=200)
+        for _ in range(4):
+            out.write(map(outcome, range(out.next, out.next + 20)))
+        written = out.next
 
-    with pytest.raises(GepipeError, match=r"cannot write '.*out\.jsonl': .*--resume"):
-        out.write(map(outcome, range(written, 120)))
-    out.close("interrupted")
+        with pytest.raises(GepipeError, match=r"cannot write '.*out\.jsonl': .*--resume"):
+            out.write(map(outcome, range(written, 120)))
+        out.close("interrupted")
 
-    assert written == out.next
-    assert indexes(tmp_path / "out.jsonl")[-1] == written - 1
-    assert opened(sink, inputs=200, resume=True).first == written
+        assert written == out.next
+        assert indexes(tmp_path / "out.jsonl")[-1] == written - 1
+        assert opened(sink, inputs=200, resume=True).first == written
 
 
 def test_the_job_file_takes_the_usual_permissions(sink, tmp_path):

@@ -21,6 +21,11 @@ stages:
 """
 
 
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.mark.parametrize("limit", [-1, 0, 1.5, "3", True, [1]])
 def test_a_limit_that_is_no_count_is_refused(limit):
     with pytest.raises(ConfigError, match="limit: expected a whole number of at least 1, got"):
