@@ -4,7 +4,7 @@
 PYTHON  ?= python3
 VENV    ?= .venv
 PY      := $(VENV)/bin/python
-WORKERS ?= 0
+WORKERS ?= 2
 ARGS    ?=
 
 VENV1   := .cache/venv-numpy1

@@ -22,7 +22,6 @@ _BATCH = 32
 FAST_S = 0.030  # 1,067 a second: more than two cores can feed
 _LOOPS = {
     "expert threads": ("expert_threads", {}),
-    "expert threads, nice": ("expert_threads", {"nice": 10}),
     "plain threads": ("plain_threads", {}),
     "process pool": ("process_pool", {}),
     "serial": ("serial", {}),

@@ -120,7 +120,7 @@ def process_pool(paths: list[str], latency_s: float, processes: int = 2) -> Iter
 
 
 def expert_threads(
-    paths: list[str], latency_s: float, threads: int = 2, buffers: int = 2, nice: int = 0
+    paths: list[str], latency_s: float, threads: int = 2, buffers: int = 2
 ) -> Iterator[Any]:
     """Fused preprocessing in place, two batch buffers, a thread of its own for the accelerator."""
     tuning.keep_freed_memory()
@@ -133,8 +133,6 @@ def expert_threads(
     scores: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def preprocess() -> None:
-        if nice:
-            tuning.yield_to_others()  # on Linux, of this thread alone
         program = fused_program()
         while (task := tasks.get()) is not None:
             path, buffer, row = task
