@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from gepipe.errors import WorkerStartError
 
 _HINT = "or use fewer workers (threads, instances, stream_count)"
+_NO_FOLDER = "No usable temporary directory"  # tempfile's words; its error has no number of its own
 
 
 def why(error: BaseException) -> str:
@@ -22,6 +23,8 @@ def why(error: BaseException) -> str:
         return (
             f"{text}; raise `ulimit -u` or the container's limit of processes (pids.max), {_HINT}"
         )
+    if _NO_FOLDER in str(error):
+        return "there is no folder for temporary files; set TMPDIR to one that can be written to"
     if isinstance(error, FileNotFoundError) and not _has_folder():
         return "the current folder does not exist any more; change into one that does"
     return text
@@ -36,9 +39,10 @@ def _has_folder() -> bool:
 
 
 def is_limit(error: BaseException) -> bool:
-    """Whether an error says that the system gives no further descriptor, process or thread."""
+    """Whether an error says that the system gives no descriptor, process, thread or folder."""
     if isinstance(error, OSError):
-        return error.errno in (errno.EMFILE, errno.ENFILE, errno.EAGAIN)
+        few = error.errno in (errno.EMFILE, errno.ENFILE, errno.EAGAIN)
+        return few or _NO_FOLDER in str(error)
     return isinstance(error, RuntimeError) and "can't start new thread" in str(error)
 
 

@@ -409,3 +409,22 @@ def test_thread_that_cannot_be_started_is_told_in_words(monkeypatch, capsys) -> 
 
     assert app._code_of(["run", "x.yaml"]) == 4
     assert "raise `ulimit -u`" in capsys.readouterr().err
+
+
+def test_missing_folder_for_temporary_files_is_told_in_words(tmp_path) -> None:
+    folder = make(tmp_path)
+    script = (
+        "import tempfile; tempfile._candidate_tempdir_list = lambda: ['/nowhere']; "
+        "from gepipe.cli.app import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "run", str(folder / "chaos.yaml")],
+        env=script_environment(),
+        capture_output=True,
+        check=False,
+        timeout=30,
+    )
+
+    assert done.returncode == 4
+    assert b"set TMPDIR" in done.stderr
+    assert b"Traceback" not in done.stderr
