@@ -349,6 +349,7 @@ def test_cursor_is_shown_after_a_second_interrupt(tmp_path) -> None:
     folder = make(tmp_path, "hang")
     pid, fd = pty.fork()
     if pid == 0:
+        os.chdir(folder)
         os.environ.update(script_environment(TERM="xterm"))
         os.execv(sys.executable, [*COMMAND, str(folder / "chaos.yaml")])
     shown = b""
@@ -374,6 +375,7 @@ def test_too_few_descriptors_are_told_in_words(tmp_path, limit) -> None:
         capture_output=True,
         check=False,
         timeout=30,
+        cwd=folder,
     )
 
     assert done.returncode == 4, done.stderr
@@ -423,6 +425,7 @@ def test_missing_folder_for_temporary_files_is_told_in_words(tmp_path) -> None:
         capture_output=True,
         check=False,
         timeout=30,
+        cwd=folder,
     )
 
     assert done.returncode == 4
