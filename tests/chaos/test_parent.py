@@ -12,6 +12,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -331,18 +332,22 @@ def test_what_user_code_prints_does_not_get_into_the_results(tmp_path, undisturb
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_command_that_ends_at_any_early_moment_leaves_no_folder(tmp_path, number) -> None:
     folder = make(tmp_path)
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    for _ in range(6):
-        process = started(folder, TMPDIR=str(temporary))
-        wait_until(lambda: list(temporary.glob("pymp-*/listener-*")), 10)
-        pause(_ * 0.02)
-        family = family_of(process.pid)
-        process.send_signal(number)
-        finished(process)
-        assert_nobody_is_left(family)
+    # Of a short name: a socket below the test's own folder might have too long a one.
+    with TemporaryDirectory(prefix="gepipe-test-", dir="/tmp") as name:
+        temporary = Path(name)
+        for _ in range(6):
+            process = started(folder, TMPDIR=name)
+            try:
+                wait_until(lambda: list(temporary.glob("pymp-*/listener-*")), 10)
+                pause(_ * 0.02)
+                family = family_of(process.pid)
+                process.send_signal(number)
+                finished(process)
+            finally:
+                process.kill()
+            assert_nobody_is_left(family)
 
-        wait_until(lambda: not list(temporary.iterdir()), 3)
+            wait_until(lambda: not list(temporary.iterdir()), 3)
 
 
 def test_cursor_is_shown_after_a_second_interrupt(tmp_path) -> None:

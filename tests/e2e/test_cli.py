@@ -112,7 +112,7 @@ def test_a_run_writes_results_and_shows_them(place):
     )
     assert "results: out/tiny.jsonl" in done.stdout
     assert "engine onnxruntime" in done.stderr
-    workers = r"workers: preprocess 1, inference \d, postprocess 1; batch 4; slots \d"
+    workers = r"workers: preprocess 1, inference \d( \(up to \d+\))?, postprocess 1; batch 4; slots \d+"
     assert re.search(workers, done.stderr)
 
 
@@ -224,7 +224,8 @@ def test_a_stopped_run_goes_on_with_resume(place, number):
     assert time.monotonic() - begun < 5
     wait_until(lambda: not any(map(is_alive, family)), 5)
     got = written(place / "out" / "tiny.jsonl")
-    assert f"stopped: {got} of 200 done; go on with --resume" in said
+    assert f"stopped: {got} of 200 done; go on with: " in said
+    assert said.rstrip().endswith(" --resume")  # the whole command, ready to be pasted
     assert "warning" not in said
     assert "Traceback" not in said
 
@@ -411,7 +412,7 @@ def test_ctrl_c_in_a_terminal_stops_the_run(place):
     )
 
     assert code == 130
-    assert re.search(r"stopped: \d+ of 400 done; go on with --resume", shown)
+    assert re.search(r"stopped: \d+ of 400 done; go on with: .* --resume", shown)
     assert "Traceback" not in shown
 
 
