@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import shlex
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from gepipe.cli import signals
 from gepipe.cli.progress import Progress
-from gepipe.cli.summary import Summary
+from gepipe.cli.summary import Summary, never_begun
 from gepipe.cli.text import count, harmless, is_terminal, print_error, print_out, size
 from gepipe.errors import GepipeError, Interrupted
 from gepipe.pipeline.job import Job
@@ -39,14 +40,19 @@ def run_job(request: RunRequest) -> int:
     Raises:
         GepipeError: The job could not be done; see `gepipe.pipeline.job.Job.run`.
     """
-    spec = load(request.file, request.overrides)
-    job = Job(
-        spec,
-        inputs=request.inputs,
-        output=request.output,
-        resume=request.resume,
-        limit=request.limit,
-    )
+    try:
+        spec = load(request.file, request.overrides)
+        job = Job(
+            spec,
+            inputs=request.inputs,
+            output=request.output,
+            resume=request.resume,
+            limit=request.limit,
+        )
+    except GepipeError as error:
+        if request.json:  # whoever reads it gets one object, whatever happens
+            print_out(json.dumps(never_begun(error)))
+        raise
     progress = Progress(job)
     lines = _Lines(progress, logging.ERROR if request.quiet else logging.WARNING)
     logging.getLogger("gepipe").addHandler(lines)

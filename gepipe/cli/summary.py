@@ -132,3 +132,9 @@ def _numbers(job: Job, statistics: Statistics | None) -> dict[str, Any]:
         "engine": job.engine,
         "notes": job.notes,
     }
+
+
+def never_begun(error: GepipeError) -> dict[str, Any]:
+    """Return the summary of a run whose pipeline or options are wrong: all else is null."""
+    known = {"status": "failed", "exit_code": error.exit_code, "error": str(error)}
+    return {name: known.get(name) for name in Summary.__slots__}

@@ -112,7 +112,9 @@ def test_a_run_writes_results_and_shows_them(place):
     )
     assert "results: out/tiny.jsonl" in done.stdout
     assert "engine onnxruntime" in done.stderr
-    workers = r"workers: preprocess 1, inference \d( \(up to \d+\))?, postprocess 1; batch 4; slots \d+"
+    workers = (
+        r"workers: preprocess 1, inference \d( \(up to \d+\))?, postprocess 1; batch 4; slots \d+"
+    )
     assert re.search(workers, done.stderr)
 
 
@@ -603,3 +605,15 @@ def test_every_command_has_a_help(tmp_path, command):
 
 def test_the_help_of_run_has_two_examples(tmp_path):
     assert gepipe(tmp_path, "run", "--help").stdout.count("gepipe run ") == 3  # and its usage
+
+
+def test_json_is_one_object_also_when_the_pipeline_is_wrong(place):
+    (place / "wrong.yaml").write_text("stages: [{name: preprocess, layout: x}]\n")
+
+    done = gepipe(place, "run", "wrong.yaml", "--json")
+
+    summary = json.loads(done.stdout)
+    assert done.returncode == summary["exit_code"] == 2
+    assert summary["status"] == "failed"
+    assert "unknown key 'layout'" in summary["error"]
+    assert "unknown key 'layout'" in done.stderr

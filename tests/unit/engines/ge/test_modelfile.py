@@ -25,7 +25,7 @@ def test_onnx_under_another_name_is_recognised(npu, tmp_path) -> None:
 
     with pytest.raises(
         ModelLoadError,
-        match=r"not an \.om model \(model file is not \.om format\): this is ONNX; convert with `gepipe model convert",
+        match=r"not an \.om model \(model file is not \.om format\): this is ONNX; convert with",
     ):
         bed.open(path)
 
