@@ -14,6 +14,7 @@ from gepipe.engines.ge.memory import DevicePool, free_memory, gib
 from gepipe.engines.ge.modelfile import ModelFile
 from gepipe.engines.ge.runtime import HUGE_FIRST, RUNS_ON_HOST, Acl
 from gepipe.engines.ge.shapes import Gear, Shapes, input_shapes
+from gepipe.engines.ge.weights import is_loaded, key_of, lend
 from gepipe.errors import BackendError, DeviceError, DeviceLostError, ModelLoadError
 
 #: Batches on the device at a time: one computes while another is copied.
@@ -175,9 +176,13 @@ class Session:
                 model_id = int(acl.load_from_file(path))
             else:
                 work, weights = acl.query_size(path)
-                self._check_room(work, weights, before)
-                at = [self._lend(acl, nbytes, stack) for nbytes in (work, weights)]
-                model_id = int(acl.load_from_file_with_mem(path, at[0], work, at[1], weights))
+                key = key_of(self._device, self._file.path)
+                self._check_room(work, 0 if is_loaded(key) else weights, before)
+                work_at = self._lend(acl, work, stack)
+                weights_at = lend(acl, key, weights, stack)
+                model_id = int(
+                    acl.load_from_file_with_mem(path, work_at, work, weights_at, weights)
+                )
         except DeviceError as error:
             raise self._explained(error) from error
         stack.callback(acl.unload, model_id)
