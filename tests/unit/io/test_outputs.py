@@ -80,7 +80,7 @@ def test_results_and_failures_are_the_inputs(sink, tmp_path):
 
 
 def test_a_nul_byte_in_the_path_is_refused():
-    with pytest.raises(ConfigError, match=r"cannot write 'a.x00b.jsonl': embedded null byte"):
+    with pytest.raises(ConfigError, match=r"cannot write 'a.+00b.jsonl': .*embedded null"):
         JsonlSink("a\0b.jsonl").open()
 
 

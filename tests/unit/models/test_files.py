@@ -181,6 +181,7 @@ def test_what_the_emulator_refuses_is_told(tmp_path):
                 [onnx.helper.make_tensor_value_info("y", 1, [1, 4])],
             ),
             ir_version=8,  # newer ones are too new for the ONNX Runtime of Python 3.10
+            opset_imports=[onnx.helper.make_opsetid("", 17)],
         ).SerializeToString()
     )
 
