@@ -69,5 +69,5 @@ def test_labels_nested_without_end_are_refused(tmp_path):
 
 
 def test_a_nul_byte_in_the_path_is_refused():
-    with pytest.raises(ConfigError, match="cannot be read: .*embedded null"):
+    with pytest.raises(ConfigError, match=r"cannot be read: .*embedded null"):
         load("a\0b.yaml")
