@@ -67,9 +67,11 @@ def test_leftovers_of_a_former_batch_do_not_reach_the_padding(tmp_path) -> None:
 def test_input_is_not_modified(tmp_path) -> None:
     engine = opened(doubling_model(tmp_path / "m.onnx", 4))
     x = ramp(3)
-    x.flags.writeable = False
+    before = x.copy()
 
     run(engine, 3, x=x)
+
+    assert np.array_equal(x, before)
 
 
 def test_extents_that_the_model_does_not_declare_are_probed(tmp_path) -> None:
@@ -256,6 +258,8 @@ def test_closing_twice_is_harmless(tmp_path) -> None:
 
     engine.close()
     engine.close()
+
+    assert engine._session is None
 
 
 def test_nothing_is_reported_to_the_maker_of_the_engine(tmp_path) -> None:

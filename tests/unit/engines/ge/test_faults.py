@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -81,7 +82,10 @@ def test_slow_but_moving_batches_stay_within_their_limits(npu) -> None:
     bed = npu(latency_ms={4: 60})
     engine = bed.open(bed.timed(), timeout_s=0.1)
 
+    begun = time.monotonic()
     run(engine, 20, x=ramp(20, 4))  # five executions of 60 ms each
+
+    assert time.monotonic() - begun > 0.1  # all together they take longer than the limit of one
 
 
 def test_lost_device_is_fatal_and_close_does_not_hang(npu) -> None:
@@ -172,7 +176,10 @@ def test_close_gives_up_a_hanging_device(npu) -> None:
     engine = bed.open(bed.timed(), timeout_s=0.1)
     engine.submit({"x": ramp(3, 4)}, outputs_for(engine, 3), 3)
 
+    begun = time.monotonic()
     engine.close()
+
+    assert time.monotonic() - begun < 10
 
 
 def test_model_that_does_not_fit_is_refused_with_the_sums(npu) -> None:
