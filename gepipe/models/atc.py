@@ -212,4 +212,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, sign)
         with suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE_S)
-            return
+            break
+    with suppress(ProcessLookupError):  # what atc itself started may be slower than atc
+        os.killpg(process.pid, signal.SIGKILL)
