@@ -16,6 +16,7 @@ from typing import Final
 from gepipe.errors import ConfigError, ModelLoadError
 from gepipe.models import cann
 from gepipe.models.complaints import complaint_of
+from gepipe.models.interruption import put_off
 from gepipe.models.options import PRECISIONS, ConvertOptions
 from gepipe.models.shapes import Shapes
 
@@ -155,23 +156,26 @@ def run_atc(
     with log.open("wb") as out:
         out.write(f"$ {shown(command)}\n".encode())
         out.flush()
+        process: subprocess.Popen[bytes] | None = None
         try:
-            process = subprocess.Popen(  # noqa: S603 - the command that the user asked for
-                command, cwd=folder, env=dict(environ), stdin=subprocess.DEVNULL, stdout=out,
-                stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+            with put_off():
+                process = subprocess.Popen(  # noqa: S603 - the command that the user asked for
+                    command, cwd=folder, env=dict(environ), stdin=subprocess.DEVNULL, stdout=out,
+                    stderr=subprocess.STDOUT, start_new_session=True,
+                )  # fmt: skip
+            code = process.wait(timeout_s)
         except OSError as error:
             raise ConfigError(f"{command[0]} cannot be started: {error.strerror}") from error
-        try:
-            code = process.wait(timeout_s)
         except subprocess.TimeoutExpired:
+            assert process is not None
             _end(process)
             raise ModelLoadError(
                 f"atc did not finish within {timeout_s:g} s and was ended; its output is in {log}; "
                 "give it more time with --timeout, or fewer gears"
             ) from None
         except BaseException:  # Ctrl-C: atc has a session of its own and would go on
-            _end(process)
+            if process is not None:
+                _end(process)
             raise
     if code:
         raise ModelLoadError(explain(code, log.read_text(errors="replace"), log))

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from gepipe.errors import Interrupted
 
@@ -38,5 +38,28 @@ def tidy_when_stopped() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _stop(number: int, _frame: FrameType | None) -> NoReturn:
+#: Signals that came while `put_off` was in force; None while it is not.
+_waiting: list[int] | None = None
+
+
+@contextmanager
+def put_off() -> Iterator[None]:
+    """Let a signal wait for the end of a step that must not be cut in two.
+
+    A process is started so: cut between its birth and the return of the call, nobody knew its pid.
+    """
+    global _waiting  # noqa: PLW0603 - signals belong to the whole process
+    _waiting = []
+    try:
+        yield
+    finally:
+        came, _waiting = _waiting, None
+    for number in came:
+        _stop(number, None)
+
+
+def _stop(number: int, _frame: FrameType | None) -> None:
+    if _waiting is not None:
+        _waiting.append(number)
+        return
     raise Interrupted(f"the conversion was stopped by {signal.Signals(number).name}")
