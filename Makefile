@@ -66,7 +66,7 @@ clean:  ## Remove what was made; the cache of downloads in the home folder stays
 $(STAMP): pyproject.toml
 	$(check-python)
 	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet -e '.[parquet,samples,test]'
+	$(PY) -m pip install --quiet -e '.[parquet,samples,test,triton]'
 	@touch $@
 
 $(VENV)/.lint: pyproject.toml | $(STAMP)

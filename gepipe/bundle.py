@@ -1,7 +1,7 @@
-"""Finds what ships beside the code: the ready pipelines and the fetcher of samples.
+"""Finds what ships beside the code: ready pipelines, the fetcher of samples, Triton's backend.
 
-In a checkout they are its folders `pipelines` and `samples`; a wheel carries both inside the
-package.
+In a checkout they are its folders `pipelines`, `samples` and `backend`; a wheel carries them inside
+the package.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, Literal
 from gepipe.errors import ConfigError, InternalError
 from gepipe.plugins import did_you_mean
 
-Kind = Literal["pipelines", "samples"]
+Kind = Literal["backend", "pipelines", "samples"]
 
 _PACKAGE = Path(__file__).resolve().parent
 _SAMPLES = "gepipe_samples"
 
 
 def folder(kind: Kind) -> Path:
-    """Return where the ready pipelines, or the code of the samples, are."""
+    """Return where the ready pipelines, the code of the samples, or Triton's backend are."""
     candidates = (_PACKAGE / "_bundled" / kind, _PACKAGE.parent / kind)
     for candidate in candidates:
         if candidate.is_dir():

@@ -22,6 +22,7 @@ COMMANDS: Final = (
     "plan",
     "compare",
     "model",
+    "triton",
     "schema",
     "ops",
     "init",

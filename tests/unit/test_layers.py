@@ -31,9 +31,20 @@ ALLOWED = {
     "runtime": BASE | {"runtime", "io"},
     "triton": BASE | MIDDLE | {"triton"},
     "pipeline": BASE | MIDDLE | {"engines", "runtime", "models", "pipeline"},
+    "serving": BASE | MIDDLE | {"engines", "runtime", "models", "pipeline", "triton", "serving"},
     "cli": BASE
     | MIDDLE
-    | {"engines", "runtime", "models", "diagnosis", "triton", "emulator", "pipeline", "cli"},
+    | {
+        "engines",
+        "runtime",
+        "models",
+        "diagnosis",
+        "triton",
+        "emulator",
+        "pipeline",
+        "serving",
+        "cli",
+    },
 }
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 

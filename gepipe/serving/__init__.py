@@ -1,0 +1,1 @@
+"""Pipelines inside a server: what an exported model runs, and the export itself."""
