@@ -1,4 +1,4 @@
-"""What this process may use of the machine: processors and memory, containers included."""
+"""What this process may use of the machine: processors, memory (containers included), cache."""
 
 from __future__ import annotations
 
@@ -101,3 +101,11 @@ def _read(path: Path) -> str:
         return path.read_text().strip()
     except OSError:
         return ""
+
+
+def cache_folder(kind: str) -> Path:
+    """Return `$GEPIPE_CACHE/<kind>`, else the same under the user's cache folder."""
+    if own := os.environ.get("GEPIPE_CACHE"):
+        return Path(own) / kind
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "gepipe" / kind
