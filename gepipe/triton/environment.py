@@ -1,0 +1,105 @@
+"""Private environments for Triton: a server, and the packages that its stub processes import.
+
+A stub needs NumPy below 2 and the Python that it was built for, whatever gepipe itself runs in.
+So each Python version gets a virtual environment in the user's cache, with gepipe copied into it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+from typing import Any, Final
+
+from gepipe.errors import ConfigError
+from gepipe.machine import cache_folder
+from gepipe.triton import interpreter
+from gepipe.triton.interpreter import Interpreter
+
+#: The package that brings the server, and the version of Triton in it.
+SERVER: Final = "nvidia-pytriton==0.7.0"
+SERVER_VERSION: Final = "2.51.0"
+_STAMP: Final = "gepipe.json"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A private environment.
+
+    Attributes:
+        folder: Where it is.
+        interpreter: The Python that it is made from.
+    """
+
+    folder: Path
+    interpreter: Interpreter
+
+    @property
+    def python(self) -> Path:
+        """Its own Python."""
+        return self.folder / "bin" / "python3"
+
+    @property
+    def packages(self) -> Path:
+        """Its site-packages."""
+        return self.folder / "lib" / f"python{self.interpreter.version}" / "site-packages"
+
+    @property
+    def libraries(self) -> Path:
+        """Where its libpython is linked, if the dynamic linker does not find it by itself."""
+        return self.folder / "libpython"
+
+    def stamp(self) -> dict[str, Any]:
+        """Return what was installed; empty unless that came to its end."""
+        try:
+            found: dict[str, Any] = json.loads((self.folder / _STAMP).read_text())
+        except (OSError, ValueError):
+            return {}
+        return found
+
+    def set_stamp(self, stamp: dict[str, Any]) -> None:
+        """Note what was installed."""
+        part = self.folder / f"{_STAMP}.part"
+        part.write_text(json.dumps(stamp, indent=1, sort_keys=True))
+        part.replace(self.folder / _STAMP)
+
+
+def environment_for(python: Interpreter) -> Environment:
+    """Return the environment for a Python, made or not."""
+    name = f"{SERVER_VERSION}-py{python.version}"
+    return Environment(cache_folder("triton") / name, python)
+
+
+def newest(python: str | None = None) -> Environment:
+    """Return an environment that is made: for the Python asked for, else for the newest.
+
+    Raises:
+        ConfigError: There is none yet.
+    """
+    versions = [python] if python in interpreter.SUPPORTED else interpreter.SUPPORTED
+    if python is not None and python not in interpreter.SUPPORTED:
+        versions = [interpreter.find(python).version]
+    own = cache_folder("triton")
+    for version in versions:
+        folder = own / f"{SERVER_VERSION}-py{version}"
+        stamp = Environment(folder, Interpreter(folder, version, None)).stamp()
+        if stamp:
+            return Environment(folder, Interpreter(Path(stamp["base"]), version, None))
+    option = f" --python {python}" if python else ""
+    raise ConfigError(
+        f"Triton is not installed; expected --server PATH, $TRITON_HOME, /opt/tritonserver, or an "
+        f"environment in {own}; to make that: gepipe triton install{option}"
+    )
+
+
+def is_current(made: Environment) -> bool:
+    """Whether an environment holds the gepipe that runs this."""
+    return made.stamp().get("gepipe") == digest_of(distribution("gepipe"))
+
+
+def digest_of(package: Distribution) -> str:
+    """Return a hash of what a distribution says it consists of."""
+    record = package.read_text("RECORD") or ""
+    return hashlib.sha256(f"{package.version}\n{record}".encode()).hexdigest()[:16]
