@@ -14,8 +14,9 @@ from gepipe.errors import ConfigError
 from gepipe.models import options as asked
 from gepipe.models.aipp import Split, split_for_aipp
 from gepipe.models.atc import shown
-from gepipe.models.convert import Converted, Plan, convert, copy_to, plan_conversion
+from gepipe.models.convert import Converted, convert, copy_to
 from gepipe.models.inspection import Inspection, inspect
+from gepipe.models.plan import Plan, plan_conversion
 from gepipe.models.store import Store
 
 if TYPE_CHECKING:
@@ -51,13 +52,15 @@ def convert_model(request: ConvertRequest) -> int:
         timeout_s = parse_duration(request.timeout)
     except ValueError as error:
         raise ConfigError(f"--timeout: {error}") from None
+    if not timeout_s:
+        raise ConfigError("--timeout: expected more than 0")
+    split = _split(request)
+    plan = plan_conversion(request.model, _options(request, split), only_show=request.show)
     output = request.output or request.model.with_suffix(".om")
     if output.suffix != ".om":
         raise ConfigError(f"--output {output}: expected a name that ends in .om")
     if output.resolve() == request.model.resolve():
         raise ConfigError(f"{output} would be overwritten; say where to with --output")
-    split = _split(request)
-    plan = plan_conversion(request.model, _options(request, split), only_show=request.show)
     if request.show:
         _show_command(plan, output, as_json=request.as_json)
         return 0
@@ -76,10 +79,14 @@ def convert_model(request: ConvertRequest) -> int:
 def _options(request: ConvertRequest, split: Split | None) -> asked.ConvertOptions:
     return asked.ConvertOptions(
         soc=request.soc,
-        gears=asked.parse_gears(request.gears) if request.gears else (),
-        image_sizes=asked.parse_image_sizes(request.image_sizes) if request.image_sizes else (),
-        dims=asked.parse_dims(request.dims) if request.dims else (),
-        input_shape=asked.parse_input_shape(request.input_shape) if request.input_shape else (),
+        gears=asked.parse_gears(request.gears) if request.gears is not None else (),
+        image_sizes=asked.parse_image_sizes(request.image_sizes)
+        if request.image_sizes is not None
+        else (),
+        dims=asked.parse_dims(request.dims) if request.dims is not None else (),
+        input_shape=asked.parse_input_shape(request.input_shape)
+        if request.input_shape is not None
+        else (),
         precision=request.precision,
         output_type=request.output_type,
         aipp=None if split is None else split.aipp,

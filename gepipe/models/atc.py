@@ -7,6 +7,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +28,17 @@ _GEARS: Final = {
     "dims": ("--dynamic_dims", ";"),
 }
 _GRACE_S: Final = 5.0
+#: Becomes the program that it is given, which is killed when the process that waits for it is: an
+#: atc that nobody waits for would go on for minutes.
+_TIED: Final = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+try:
+    os.execv(sys.argv[1], sys.argv[1:])
+except OSError as error:
+    print(f"{sys.argv[1]} cannot be started: {error.strerror}")
+    raise SystemExit(126)
+"""
 _SHOWN_LINES: Final = 12
 
 
@@ -151,7 +163,6 @@ def run_atc(
 
     Raises:
         ModelLoadError: It failed, and why, as far as that is known.
-        ConfigError: It cannot be started.
     """
     with log.open("wb") as out:
         out.write(f"$ {shown(command)}\n".encode())
@@ -160,12 +171,11 @@ def run_atc(
         try:
             with put_off():
                 process = subprocess.Popen(  # noqa: S603 - the command that the user asked for
-                    command, cwd=folder, env=dict(environ), stdin=subprocess.DEVNULL, stdout=out,
-                    stderr=subprocess.STDOUT, start_new_session=True,
+                    [sys.executable, "-ISc", _TIED, *command], cwd=folder, env=dict(environ),
+                    stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+                    start_new_session=True,
                 )  # fmt: skip
             code = process.wait(timeout_s)
-        except OSError as error:
-            raise ConfigError(f"{command[0]} cannot be started: {error.strerror}") from error
         except subprocess.TimeoutExpired:
             assert process is not None
             _end(process)

@@ -71,7 +71,10 @@ _CODES: Final = {
         "no kernel of this CANN runs an operator of the model on this chip",
         _KERNELS,
     ),
-    "E13000": ("a path is invalid", "use plain letters, digits, - and _ in paths"),
+    "E13000": (
+        "a path is invalid",
+        "use letters, digits, - and _ in the paths of the model and of GEPIPE_CACHE",
+    ),
     "E13001": ("a file could not be opened", "look at its permissions"),
     "E13015": ("a file has an impossible size", "check the model with `gepipe model inspect`"),
     "E13023": (

@@ -2,96 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
-from functools import cache
-from importlib.metadata import version
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from gepipe.errors import ConfigError, ModelLoadError
-from gepipe.models.aipp import Aipp, fit_model
-from gepipe.models.atc import Atc, atc_command, find_atc, run_atc, shown
+from gepipe.models.atc import run_atc, shown
 from gepipe.models.emulated import convert_emulated
 from gepipe.models.interruption import tidy_when_stopped
-from gepipe.models.kind import kind_of, require_om, require_onnx
-from gepipe.models.onnxfile import OnnxFile, read_onnx
-from gepipe.models.options import EMULATOR, ConvertOptions
-from gepipe.models.shapes import Shapes, plan_shapes
-from gepipe.models.soc import detect_soc
+from gepipe.models.kind import kind_of, require_om
+from gepipe.models.onnxfile import OnnxFile
+from gepipe.models.options import ConvertOptions
+from gepipe.models.plan import UNPLAIN, Plan, plan_conversion
 from gepipe.models.store import Store
 
 #: atc takes minutes for large models with many gears.
 TIMEOUT_S: Final = 3600.0
-_FORMAT: Final = 1
 _LOG: Final = "convert.log"
 _AIPP: Final = "aipp.cfg"
-_READ_BYTES: Final = 1 << 20
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A conversion, ready to be done.
-
-    Attributes:
-        model: The ONNX file.
-        soc: The chip.
-        shapes: Inputs and gears.
-        options: What was asked for.
-        aipp: AIPP with the model's image size.
-        atc: What compiles it; None for the emulator.
-        notes: What was decided for the user.
-    """
-
-    model: OnnxFile
-    soc: str
-    shapes: Shapes
-    options: ConvertOptions
-    aipp: Aipp | None
-    atc: Atc | None
-    notes: tuple[str, ...] = field(default=())
-
-    @property
-    def key(self) -> str:
-        """A hash of the model's contents, the options, and the version of what converts it."""
-        maker = version("gepipe") if self.atc is None else f"CANN {self.atc.version}"
-        made_of = {
-            "format": _FORMAT,
-            "model": digest_of(self.model.path, self.model.external),
-            "name": "" if self.atc else self.model.path.stem,  # the emulator's carry it
-            "soc": self.soc,
-            "maker": maker,
-            "atc": "" if self.atc is None or self.atc.version else _identity(self.atc.program),
-            "shapes": [self.shapes.kind, self.shapes.text(), self.shapes.gears],
-            "input_format": self.shapes.input_format,
-            "precision": self.options.precision,
-            "output_type": self.options.output_type,
-            "extra": [_with_contents(arg) for arg in self.options.extra],
-            "operators": os.environ.get("ASCEND_CUSTOM_OPP_PATH", ""),
-            "aipp": None if self.aipp is None else asdict(self.aipp),
-        }
-        return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:32]
-
-    def command(self, output: Path, aipp: Path | None = None) -> list[str]:
-        """Return the command of atc; empty for the emulator, which needs none.
-
-        Args:
-            output: Where to, without `.om`.
-            aipp: The file that describes AIPP.
-        """
-        if self.atc is None:
-            return []
-        model = self.model.path.resolve()
-        return atc_command(
-            self.atc.program, model, output, self.soc, self.shapes, self.options, aipp
-        )
+#: Where atc leaves weights with `--external_weight=1`: beside the model, where loading looks.
+WEIGHTS: Final = "weight"
 
 
 @dataclass(frozen=True)
@@ -117,53 +53,6 @@ class Converted:
     notes: tuple[str, ...]
 
 
-def plan_conversion(
-    model: Path,
-    options: ConvertOptions | None = None,
-    *,
-    environ: Mapping[str, str] | None = None,
-    only_show: bool = False,
-) -> Plan:
-    """Settle everything about a conversion without doing it.
-
-    Args:
-        model: The ONNX file.
-        options: How.
-        environ: The environment; this process's by default.
-        only_show: It will not be done, so that atc need not be here.
-
-    Raises:
-        ModelLoadError: It is no ONNX model.
-        ConfigError: The options do not fit it, there is no atc, or the chip is not known.
-    """
-    options = options or ConvertOptions()
-    require_onnx(model)
-    source = read_onnx(model)
-    for name in source.external:
-        if not (model.parent / name).is_file():
-            raise ModelLoadError(f"{model}: its weights are in {name}, which is not beside it")
-    shapes = plan_shapes(source, options)
-    aipp = None
-    if options.aipp is not None:
-        if len(source.inputs) != 1:
-            raise ConfigError(
-                f"{model}: AIPP is for models with one input; this has {len(source.inputs)}"
-            )
-        (shape,) = shapes.inputs.values()
-        plain = [each if isinstance(each, int) else -1 for each in shape]
-        aipp = fit_model(options.aipp, plain, varies=shapes.kind == "hw")
-    soc = detect_soc(environ) if options.soc == "auto" else _spelled(options.soc)
-    atc = None
-    if soc != EMULATOR:
-        try:
-            atc = find_atc(environ)
-        except ConfigError:
-            if not only_show:
-                raise
-            atc = Atc(Path("atc"), "", {})
-    return Plan(source, soc, shapes, options, aipp, atc, shapes.notes)
-
-
 def convert(
     plan: Plan,
     *,
@@ -183,7 +72,7 @@ def convert(
 
     Raises:
         ModelLoadError: It cannot be converted, and why.
-        ConfigError: atc cannot be started, or the cache cannot be written.
+        ConfigError: The cache cannot be written.
     """
     store = store or Store()
     key = plan.key
@@ -200,7 +89,7 @@ def convert(
             if entry is None:
                 start = time.monotonic()
                 entry = store.add(
-                    key, f"{plan.model.path.stem}.om", _facts(plan),
+                    key, plan.file_name, _facts(plan),
                     lambda folder: _build(plan, folder, store, timeout_s, say),
                 )  # fmt: skip
                 seconds, is_new = time.monotonic() - start, True
@@ -241,76 +130,32 @@ def ensure_om(
 
 
 def copy_to(converted: Path, output: Path) -> None:
-    """Copy a converted model; others see either nothing new or all of it.
+    """Copy a converted model, with the weights that atc left beside it if it was told to.
+
+    Others see either nothing new or all of a file.
 
     Raises:
         ConfigError: It cannot be written.
     """
+    weights = sorted((converted.parent / WEIGHTS).glob("*"))
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=output.parent, prefix=".part-", delete=False) as part:
-            place = Path(part.name)
-        try:
-            shutil.copyfile(converted, place)
-            place.chmod(0o644)
-            place.replace(output)
-        finally:
-            place.unlink(missing_ok=True)
+        for file in weights:  # named by their contents
+            _copy(file, output.parent / WEIGHTS / file.name)
+        _copy(converted, output)
     except OSError as error:
         raise ConfigError(f"{output} cannot be written: {error.strerror}") from error
 
 
-def digest_of(model: Path, external: tuple[str, ...] = ()) -> str:
-    """Return a hash of a model's contents, files with weights beside it included.
-
-    Raises:
-        ModelLoadError: One of them cannot be read.
-    """
-    digests = []
-    for path in (model, *(model.parent / name for name in external)):
-        try:
-            stat = path.stat()
-            digests.append(_digest(str(path), stat.st_ino, stat.st_size, stat.st_mtime_ns))
-        except OSError as error:
-            raise ModelLoadError(f"{path}: {error.strerror}") from error
-    return digests[0] if len(digests) == 1 else _combined(digests)
-
-
-def _combined(digests: list[str]) -> str:
-    return hashlib.sha256("".join(digests).encode()).hexdigest()
-
-
-@cache
-def _digest(path: str, *_unchanged: int) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:  # noqa: PTH123 - the cache's key is text
-        while block := file.read(_READ_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def _with_contents(arg: str) -> str:
-    """Return an argument, with the contents of the file that it names."""
-    file = Path(arg.partition("=")[2])
-    return f"{arg} {digest_of(file)}" if "=" in arg and file.is_file() else arg
-
-
-def _identity(program: Path) -> str:
-    """Return what tells one program from another where no version does."""
-    stat = program.stat()
-    return f"{program.resolve()} {stat.st_size} {stat.st_mtime_ns}"
-
-
-def _spelled(soc: str) -> str:
-    if soc.lower() == EMULATOR:
-        return EMULATOR
-    if not soc.lower().startswith("ascend"):
-        if soc[:3].isdigit():
-            return f"Ascend{soc}"
-        raise ConfigError(
-            f"unknown chip {soc!r}; expected a name such as Ascend310P3, `emulator`, or `auto`"
-        )
-    return f"Ascend{soc[len('ascend') :]}"
+def _copy(file: Path, output: Path) -> None:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=output.parent, prefix=".part-", delete=False) as part:
+        place = Path(part.name)
+    try:
+        shutil.copyfile(file, place)
+        place.chmod(0o644)
+        place.replace(output)
+    finally:
+        place.unlink(missing_ok=True)
 
 
 def _facts(plan: Plan) -> dict[str, Any]:
@@ -322,7 +167,7 @@ def _facts(plan: Plan) -> dict[str, Any]:
         "gears": [list(gear) for gear in plan.shapes.gears],
         "precision": plan.options.precision,
         "aipp": plan.aipp is not None,
-        "command": shown(plan.command(Path(plan.model.path.stem), _named(plan))),
+        "command": shown(plan.command(Path(plan.file_name).with_suffix(""), _named(plan))),
         "created": time.time(),
     }
 
@@ -339,7 +184,8 @@ def _build(
     say: Callable[[str], None] | None,
 ) -> None:
     """Make the model in a folder; a log of a failure is kept outside it."""
-    stem, log = plan.model.path.stem, folder / _LOG
+    target, log = folder / plan.file_name, folder / _LOG
+    source = folder / "source"
     aipp = None
     if plan.aipp is not None:
         aipp = folder / _AIPP
@@ -349,30 +195,50 @@ def _build(
             if say is not None:
                 say(f"converting {plan.model.path} for the emulator")
             convert_emulated(
-                plan.model, folder / f"{stem}.om", plan.shapes, plan.options, plan.aipp, log,
+                plan.model, target, plan.shapes, plan.options, plan.aipp, log,
                 timeout_s,
             )  # fmt: skip
         else:
-            command = plan.command(folder / stem, aipp)
+            command = plan.command(target.with_suffix(""), aipp, _staged(plan.model, source))
             if say is not None:
                 say(f"converting {plan.model.path} for {plan.soc}, which may take minutes:")
                 say(shown(command))
-            kept = store.folder / "logs" / f"{plan.key}.log"
-            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept = store.log_file(plan.key)
             run_atc(command, plan.atc.environ, folder, kept, timeout_s)
             kept.replace(log)
-            _settle(folder, stem, log)
+            _settle(target, log)
     finally:
         for name in ("fusion_result.json", "check_result.json"):
             (folder / name).unlink(missing_ok=True)
-        shutil.rmtree(folder / "kernel_meta", ignore_errors=True)
+        for name in ("kernel_meta", source.name):
+            shutil.rmtree(folder / name, ignore_errors=True)
 
 
-def _settle(folder: Path, stem: str, log: Path) -> None:
+def _staged(model: OnnxFile, folder: Path) -> Path:
+    """Return where atc finds a model: itself, or a copy that stands as atc needs it.
+
+    atc follows links before it looks for weights beside the model, and takes no blanks in paths.
+    """
+    files = [model.path, *(model.path.parent / name for name in model.external)]
+    real = model.path.resolve()
+    linked = bool(model.external) and any(file.is_symlink() for file in files)
+    if not linked and not UNPLAIN.search(str(real)):
+        return real
+    names = [UNPLAIN.sub("_", model.path.name), *model.external]
+    for file, name in zip(files, names, strict=True):
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(file.resolve(), place)
+        except OSError:  # another disk
+            shutil.copyfile(file, place)
+    return folder / names[0]
+
+
+def _settle(target: Path, log: Path) -> None:
     """Give the model its name: newer versions of atc add the host's to it."""
-    target = folder / f"{stem}.om"
     if not target.is_file():
-        made = sorted(folder.glob("*.om"))
+        made = sorted(target.parent.glob("*.om"))
         if len(made) != 1:
             text = log.read_text(errors="replace")
             raise ModelLoadError(f"atc reported success, but wrote no model: {text[-500:]}")

@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +140,27 @@ def _graph(path: Path, external: Sequence[str]) -> bytes:
             f"its weights are in other files ({external[0]}, …), which needs the package onnx: "
             "pip install onnx"
         ) from None
-    return bytes(onnx.load(str(path)).SerializeToString())
+    model = onnx.load(str(path), load_external_data=False)
+    for tensor in _tensors(model.graph):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            where = {entry.key: entry.value for entry in tensor.external_data}
+            with (path.parent / where["location"]).open("rb") as file:
+                file.seek(int(where.get("offset", 0)))
+                tensor.raw_data = file.read(int(where.get("length", -1)))
+            tensor.data_location = onnx.TensorProto.DEFAULT
+            del tensor.external_data[:]
+    return bytes(model.SerializeToString())
+
+
+def _tensors(graph: Any) -> Iterator[Any]:
+    """Yield every constant of a graph, those within its operators included."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield attribute.t
+            yield from attribute.tensors
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _tensors(inner)
 
 
 if __name__ == "__main__":

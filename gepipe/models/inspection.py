@@ -78,7 +78,8 @@ def inspect(path: Path) -> Inspection:
     """Look at a model file.
 
     Raises:
-        ModelLoadError: It is missing, damaged, or no model that gepipe knows.
+        ConfigError: There is no such file, or it is none that can be read.
+        ModelLoadError: It is damaged, or no model that gepipe knows.
     """
     kind, words = kind_of(path)
     if kind == "onnx":

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import Final, Literal
 
-from gepipe.errors import ModelLoadError
+from gepipe.errors import ConfigError, ModelLoadError
 from gepipe.models.onnxfile import looks_like_onnx
 
 Kind = Literal["onnx", "om", "emulator", "other"]
@@ -33,16 +34,21 @@ def kind_of(path: Path) -> tuple[Kind, str]:
     """Return what a file is, and how to call it in a sentence.
 
     Raises:
-        ModelLoadError: It cannot be read.
+        ConfigError: There is no such file, or it is none that can be read.
     """
     try:
+        if path.is_dir():
+            raise ConfigError(f"{path} is a folder; expected a model file")
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ConfigError(f"{path} is a device, pipe or socket; expected a model file")
         with path.open("rb") as file:
             head = file.read(_LOOKED_AT)
             nbytes = os.fstat(file.fileno()).st_size
-    except IsADirectoryError:
-        raise ModelLoadError(f"{path} is a folder; expected a model file") from None
-    except OSError as error:
-        raise ModelLoadError(f"{path}: {error.strerror}") from error
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such model file") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"{path} cannot be read: {why.lower()}") from error
     for first, kind, words in _FIRST:
         if head.startswith(first):
             return kind, words
@@ -61,6 +67,7 @@ def require_onnx(path: Path) -> None:
     """Refuse what is no ONNX model.
 
     Raises:
+        ConfigError: There is no such file, or it is none that can be read.
         ModelLoadError: Says what it is instead, and what to do.
     """
     kind, words = kind_of(path)
@@ -77,6 +84,7 @@ def require_om(path: Path) -> Kind:
     """Refuse what is no `.om` model; return whether it is for cards or for the emulator.
 
     Raises:
+        ConfigError: There is no such file, or it is none that can be read.
         ModelLoadError: Says what it is instead, and what to do.
     """
     kind, words = kind_of(path)

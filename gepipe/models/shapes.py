@@ -175,8 +175,9 @@ def _batches(inputs: dict[str, tuple[Extent, ...]], options: ConvertOptions, for
         example = ",".join("-1" if not axis else ("224" if each == -1 else _extent(each))
                            for axis, each in enumerate(inputs[name]))  # fmt: skip
         raise ConfigError(
-            f"input {name!r} has open extents {_list(inputs[name])}; fix them, as with input_shape "
-            f"`{name}:{example}`, or list what they may be as image sizes or dims (atc: E10018)"
+            f"input {name!r} has open extents {_list(inputs[name])}; fix them, as with "
+            f"--input-shape '{name}:{example}', or list what they may be with --image-sizes or "
+            "--dims (atc: E10018)"
         )
     has_open = bool(_open(inputs))
     if not gears:
@@ -185,7 +186,7 @@ def _batches(inputs: dict[str, tuple[Extent, ...]], options: ConvertOptions, for
         gears = options.default_gears or DEFAULT_GEARS
         if not options.default_gears:
             listed = ", ".join(map(str, gears))
-            notes = (f"the batch is open; made for {listed}, as nothing was said",)
+            notes = (f"the batch is open; made for {listed}, as no gears were asked for",)
     if len(gears) == 1:
         fixed = {
             name: tuple(gears[0] if extent == -1 else extent for extent in shape)

@@ -189,8 +189,8 @@ def test_models_are_inspected(place):
     wrong = gepipe(place, "model", "inspect", "wrong.om")
     assert "not an .om model: this is ONNX; convert with" in wrong.stdout
     missing = gepipe(place, "model", "inspect", "none.om")
-    assert missing.returncode == 5
-    assert "No such file" in missing.stderr
+    assert missing.returncode == 2
+    assert "no such model file" in missing.stderr
 
 
 def test_both_engines_are_compared(place):

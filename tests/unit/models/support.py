@@ -67,6 +67,12 @@ if "ASCEND_OPP_PATH" not in os.environ:
 if "insert_op_conf" in args and not open(args["insert_op_conf"]).read().startswith("aipp_op {"):
     fail("E10001", "insert_op_conf")
 
+for name in ("model", "output"):
+    if not re.fullmatch(r"[\w./-]+", args[name]):
+        fail("E13000", f"Path[{args[name]}] is invalid")
+if "FAKE_ATC_PID" in os.environ:
+    open(os.environ["FAKE_ATC_PID"] + ".part", "w").write(str(os.getpid()))
+    os.rename(os.environ["FAKE_ATC_PID"] + ".part", os.environ["FAKE_ATC_PID"])
 way = os.environ.get("FAKE_ATC", "")
 if way == "kernel":
     fail("EZ3003", "No supported Ops kernel and engine are found for [Einsum_3], optype [Einsum].")
@@ -92,8 +98,12 @@ os.makedirs("kernel_meta", exist_ok=True)
 open("fusion_result.json", "w").write("[]")
 if os.environ.get("FAKE_ATC_CALLS"):
     with open(os.environ["FAKE_ATC_CALLS"], "a") as calls:
-        calls.write(json.dumps(args) + "\n")
+        beside = sorted(os.listdir(os.path.dirname(os.path.realpath(args["model"]))))
+        calls.write(json.dumps({**args, "beside": beside}) + "\n")
 threading.Event().wait(float(os.environ.get("FAKE_ATC_S", "0")))
+if args.get("external_weight") == "1":
+    os.makedirs(os.path.dirname(args["output"]) + "/weight")
+    open(os.path.dirname(args["output"]) + "/weight/weight_1f", "w").write("w" * 1000)
 suffix = "_linux_x86_64" if way == "suffix" else ""
 payload = b"\0" * 64 + b"soc_version\x12\x0c" + args["soc_version"].encode() + b"\0" * 100
 header = bytearray(256)

@@ -3,15 +3,18 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gepipe.errors import ConfigError, ModelLoadError
 from gepipe.models.atc import find_atc
 from gepipe.models.complaints import complaint_of
-from gepipe.models.convert import convert, ensure_om, plan_conversion
+from gepipe.models.convert import convert, copy_to, ensure_om
 from gepipe.models.options import (
     ConvertOptions,
     parse_dims,
@@ -19,11 +22,12 @@ from gepipe.models.options import (
     parse_image_sizes,
     parse_input_shape,
 )
+from gepipe.models.plan import plan_conversion
 from gepipe.models.store import Store
-from tests.support import onnx_model
+from tests.support import onnx_model, wait_until
 from tests.unit.models.support import fake_cann
 
-pytest.importorskip("onnx")
+onnx = pytest.importorskip("onnx")
 
 
 def image_model(path: Path, shape=("n", 3, 8, 8)) -> Path:
@@ -93,7 +97,7 @@ def test_options_become_arguments_of_atc(tmp_path, cann, options, expected):
     assert call["soc_version"] == "Ascend310P3"
     assert done.path.read_bytes().startswith(b"IMOD")
     assert sorted(p.name for p in done.path.parent.iterdir()) == [
-        "convert.log", "entry.json", "m.om",
+        "convert.log", "entry.json", "m.om", *["weight"] * ("extra" in options),
     ]  # fmt: skip
 
 
@@ -117,7 +121,7 @@ def test_image_sizes_and_dims_of_several_inputs(tmp_path, cann):
     [
         ((1, 3, 8, 8), {"gears": (1, 4)}, "fixed batch"),
         ((1, 3, 8, 8), {"gears": (8,)}, "fixed batch"),
-        (("n", 3, "h", "w"), {}, "image sizes"),
+        (("n", 3, "h", "w"), {}, "--image-sizes"),
         (("n", 3, 8, 8), {"image_sizes": ((8, 8), (9, 9))}, "no input has an open height"),
         (("n", 3, 8, 8), {"dims": ((1, 2), (3, 4))}, "one for each open extent"),
         (("n", 3, 8, 8), {"input_shape": (("z", (1,)),)}, "no input is called 'z'"),
@@ -216,6 +220,85 @@ def test_atc_is_ended_with_its_children_when_it_takes_too_long(tmp_path, monkeyp
 
     with pytest.raises(ModelLoadError, match=r"did not finish within 0\.5 s"):
         convert(plan, timeout_s=0.5)
+
+
+def test_what_atc_started_ends_with_a_gepipe_that_is_killed(tmp_path, cann):
+    model = image_model(tmp_path / "m.onnx")
+    code = (
+        "from pathlib import Path\n"
+        "from gepipe.models.convert import ensure_om\n"
+        "from gepipe.models.options import ConvertOptions\n"
+        f"ensure_om(Path({str(model)!r}), ConvertOptions(soc='Ascend310P3', gears=(1,)))\n"
+    )
+    environ = {**os.environ, "FAKE_ATC": "hang", "FAKE_ATC_PID": str(tmp_path / "pid")}
+    killed = subprocess.Popen([sys.executable, "-c", code], env=environ)
+    wait_until((tmp_path / "pid").exists, 20)
+    atc = int((tmp_path / "pid").read_text())
+    (part,) = (tmp_path / "cache" / "models").glob(".part-*")
+
+    killed.kill()
+    killed.wait()
+
+    wait_until(lambda: not running(atc), 20)
+    made(model, gears=(2,))
+    assert not part.exists()  # what was left unfinished went with the next conversion
+    assert not calls_of(cann)[1:]
+
+
+def running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.usefixtures("cann")
+def test_paths_that_atc_does_not_take_are_kept_from_it(tmp_path):
+    folder = tmp_path / "two words"
+    folder.mkdir()
+
+    done = made(image_model(folder / "my 模型.onnx"), gears=(1,))
+
+    assert done.path.name == "my_模型.om"
+
+
+def test_weights_behind_links_lie_beside_the_model_for_atc(tmp_path, cann):
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "snapshot").mkdir()
+    weights = onnx.numpy_helper.from_array(np.ones((1, 3, 8, 8), np.float32), "w")
+    model = onnx.load(image_model(tmp_path / "m.onnx"))
+    model.graph.initializer.append(weights)
+    onnx.save(
+        model, tmp_path / "blobs" / "1f", save_as_external_data=True, location="m.data",
+        size_threshold=0,
+    )  # fmt: skip
+    (tmp_path / "blobs" / "m.data").rename(tmp_path / "blobs" / "2e")
+    (tmp_path / "snapshot" / "m.onnx").symlink_to("../blobs/1f")
+    (tmp_path / "snapshot" / "m.data").symlink_to("../blobs/2e")
+
+    made(tmp_path / "snapshot" / "m.onnx", gears=(1,))
+
+    (call,) = calls_of(cann)
+    assert call["beside"] == ["m.data", "m.onnx"]
+
+
+@pytest.mark.usefixtures("cann")
+def test_weights_that_atc_puts_beside_the_model_go_with_it(tmp_path):
+    done = made(image_model(tmp_path / "m.onnx"), gears=(1,), extra=("--external_weight=1",))
+
+    copy_to(done.path, tmp_path / "out" / "m.om")
+
+    (weights,) = (tmp_path / "out" / "weight").iterdir()
+    assert weights.read_bytes() == b"w" * 1000
+    assert Store().entries()[0].nbytes > done.path.stat().st_size + 1000
+
+
+@pytest.mark.usefixtures("cann")
+@pytest.mark.parametrize("soc", ["Ascend310P3", "ascend310p3", "310p3", "ASCEND310P3", "310P3"])
+def test_the_chip_may_be_written_in_any_case(tmp_path, soc):
+    plan = plan_conversion(image_model(tmp_path / "m.onnx"), ConvertOptions(soc=soc, gears=(1,)))
+
+    assert plan.soc == "Ascend310P3"
 
 
 @pytest.mark.usefixtures("cann")

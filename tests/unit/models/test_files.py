@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import struct
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gepipe.errors import ConfigError, ModelLoadError
-from gepipe.models.convert import convert, ensure_om, plan_conversion
+from gepipe.models.convert import convert, ensure_om
 from gepipe.models.header import read_header
 from gepipe.models.inspection import inspect
 from gepipe.models.kind import kind_of, require_om, require_onnx
 from gepipe.models.onnxfile import read_onnx
 from gepipe.models.options import ConvertOptions
+from gepipe.models.plan import plan_conversion
 from gepipe.models.soc import detect_soc
 from gepipe.models.store import Store
 from tests.support import doubling_model
@@ -120,10 +124,19 @@ def test_models_under_the_wrong_name_are_told_apart_by_their_contents(tmp_path):
     assert "not an .om model: this is ONNX; convert with" in inspect(tmp_path / "a.om").notes[0]
     assert "not an ONNX model" in inspect(tmp_path / "b.onnx").notes[0]
     assert require_om(tmp_path / "b.onnx") == "om"
-    with pytest.raises(ModelLoadError, match="No such file"):
-        kind_of(tmp_path / "none")
-    with pytest.raises(ModelLoadError, match="folder"):
-        kind_of(tmp_path)
+
+
+def test_what_is_no_file_to_read_is_a_mistake_of_the_caller(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to("loop")
+
+    for name, words in (
+        ("none", "no such model file"), ("", "folder"), ("pipe", "pipe"), ("loop", "cannot be read")
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=words):
+            kind_of(tmp_path / name)
+    with pytest.raises(ConfigError, match="device"):
+        inspect(Path("/dev/zero"))
 
 
 def test_the_header_of_an_om_file_is_read(tmp_path):
@@ -146,6 +159,46 @@ def test_a_damaged_om_file_is_refused(tmp_path):
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(ModelLoadError, match="cut off"):
         inspect(path)
+
+
+def external_model(folder, location="m.data"):
+    weights = onnx.numpy_helper.from_array(np.arange(12, dtype=np.float32).reshape(3, 4), "w")
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "g",
+        [onnx.helper.make_tensor_value_info("x", 1, ["n", 3])],
+        [onnx.helper.make_tensor_value_info("y", 1, ["n", 4])],
+        [weights],
+    )
+    model = onnx.helper.make_model(
+        graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 17)]
+    )
+    onnx.save(
+        model, folder / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0
+    )
+    if location != "m.data":
+        text = (folder / "m.onnx").read_bytes()
+        assert len(location) == len("m.data")
+        (folder / "m.onnx").write_bytes(text.replace(b"m.data", location.encode()))
+    return folder / "m.onnx"
+
+
+@pytest.mark.usefixtures("cache")
+def test_weights_behind_links_are_found_for_the_emulator(tmp_path):
+    (tmp_path / "real").mkdir()
+    external_model(tmp_path / "real")
+    for name in ("m.onnx", "m.data"):
+        (tmp_path / name).symlink_to(f"real/{name}")
+
+    linked = ensure_om(tmp_path / "m.onnx", ConvertOptions(soc="emulator", gears=(1,)))
+
+    assert np.arange(12, dtype=np.float32).tobytes() in linked.read_bytes()
+
+
+@pytest.mark.parametrize("location", ["../xxx", "/etc/x"])
+def test_weights_outside_the_models_folder_are_refused(tmp_path, location):
+    with pytest.raises(ModelLoadError, match="outside its folder"):
+        plan_conversion(external_model(tmp_path, location), ConvertOptions(soc="emulator"))
 
 
 @pytest.fixture
@@ -229,6 +282,68 @@ def test_a_failed_build_leaves_nothing(tmp_path):
         store.add("a", "m.om", {}, build)
 
     assert [path.name for path in tmp_path.iterdir()] == ["locks"]
+
+
+KEY = "0123456789abcdef" * 2
+
+
+def test_damage_is_noticed_whatever_its_kind(tmp_path):
+    store = Store(tmp_path)
+    entry = put(store, KEY, 100, 1000)
+
+    os.utime(entry.path, (5, 5))  # as after a copy of the whole cache
+    assert store.find(KEY)
+    entry.path.write_bytes(b"x" * 100)
+    assert store.find(KEY) is None
+    assert store.entries() == []
+
+    put(store, "f" * 32, 100, 2000)
+    assert not entry.path.parent.exists()  # else it would take room for ever
+
+
+def test_what_killed_conversions_left_is_removed_and_what_runs_is_not(tmp_path):
+    store = Store(tmp_path)
+    for name in (f".part-{KEY}-abc", f".part-{'e' * 32}-abc", ".gone-abc", "own folder"):
+        (tmp_path / name).mkdir()
+    store.log_file(KEY).write_text("it failed")
+
+    with Store(tmp_path).lock("e" * 32):
+        assert store.clear() == ([], [])
+
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "locks", "own folder", f".part-{'e' * 32}-abc",
+    }  # fmt: skip
+
+
+def test_a_mark_of_a_process_whose_number_is_anothers_now_does_not_count(tmp_path):
+    entry = put(Store(tmp_path), KEY, 100, 1000)
+    users = entry.path.parent / "users"
+    users.mkdir()
+    (users / str(os.getpid())).write_text("1")
+
+    assert not entry.in_use
+    assert Store(tmp_path).find(KEY, mark=True).in_use
+
+
+def test_a_full_disk_and_a_folder_that_is_none_are_told_in_words(tmp_path):
+    store = Store(tmp_path / "cache")
+
+    def build(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with (
+        pytest.raises(ConfigError, match=r"no space left on device; make room .*GEPIPE_CACHE"),
+        store.lock(KEY),
+    ):
+        store.add(KEY, "m.om", {}, build)
+    assert not list(store.folder.glob(".part-*"))
+
+    put(store, KEY, 100, 1000)
+    moved = store.folder.rename(tmp_path / "moved")
+    (moved / "locks").rename(tmp_path / "locks")
+    (moved / "locks").touch()
+    with pytest.raises(ConfigError, match="cannot be kept in"), Store(moved).lock(KEY):
+        pass
 
 
 def test_the_limit_is_read_from_the_environment(tmp_path, monkeypatch):
