@@ -46,7 +46,9 @@ def main() -> NoReturn:
 
 def _code_of(asked: list[str]) -> int:
     try:
-        if asked[:1] in (["run"], ["check"], ["plan"]) and not {"--help", "-h"} & set(asked):
+        if asked[:1] in (["run"], ["check"], ["plan"]) and not (
+            {"--help", "-h"} & set(asked) or any(word.startswith("--via") for word in asked)
+        ):
             _start_server()
         application(asked[0] if asked and asked[0] in COMMANDS else None)(prog_name="gepipe")
     except SystemExit as ended:  # how typer ends, after a usage error too

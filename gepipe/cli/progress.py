@@ -55,7 +55,7 @@ class Progress:
     def line(self) -> str | None:
         """Return the line for this moment; None before the run began."""
         job, statistics = self._job, self._job.statistics()
-        if statistics is None or job.total is None or not statistics.slots:
+        if statistics is None or job.total is None or not statistics.elapsed_s:
             return None
         done = job.done
         self._measure(done)

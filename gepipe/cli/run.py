@@ -14,6 +14,8 @@ Examples:
     gepipe run pipelines/classify.yaml
 
     gepipe run classify.yaml --input "photos/**/*.jpg" --output out/mine.jsonl --limit 100
+
+    gepipe run classify.yaml --via http://127.0.0.1:8000
 """
 
 
@@ -33,6 +35,17 @@ def run(  # noqa: PLR0913, PLR0917 - one an option
         ),
     ] = None,
     overrides: Overrides = None,
+    via: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Have a Triton server do it that serves this pipeline, `http://host:8000` or "
+            "`grpc://host:8001`; inputs and outputs stay here: --via http://127.0.0.1:8000",
+        ),
+    ] = None,
+    concurrency: Annotated[
+        int, typer.Option(metavar="N", min=1, help="With --via: how many calls at a time.")
+    ] = 32,
     limit: Annotated[
         int | None,
         typer.Option(metavar="N", min=1, help="Do the first N inputs only: --limit 100"),
@@ -70,6 +83,15 @@ def run(  # noqa: PLR0913, PLR0917 - one an option
     from gepipe.cli.running import RunRequest, run_job
 
     request = RunRequest(
-        file, tuple(inputs or ()), output, tuple(overrides or ()), limit, resume, json, quiet
+        file,
+        tuple(inputs or ()),
+        output,
+        tuple(overrides or ()),
+        limit,
+        resume,
+        json,
+        quiet,
+        via,
+        concurrency,
     )
     raise typer.Exit(run_job(request))

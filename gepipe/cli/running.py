@@ -18,6 +18,7 @@ from gepipe.cli.text import count, harmless, is_terminal, print_error, print_out
 from gepipe.errors import GepipeError, Interrupted
 from gepipe.pipeline.job import Job
 from gepipe.spec.load import load
+from gepipe.spec.model import PipelineSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class RunRequest:
     resume: bool = False
     json: bool = False
     quiet: bool = False
+    via: str | None = None
+    concurrency: int = 32
 
 
 def run_job(request: RunRequest) -> int:
@@ -42,36 +45,45 @@ def run_job(request: RunRequest) -> int:
     """
     try:
         spec = load(request.file, request.overrides)
-        job = Job(
-            spec,
-            inputs=request.inputs,
-            output=request.output,
-            resume=request.resume,
-            limit=request.limit,
-        )
+        job = _job(spec, request)
     except GepipeError as error:
         if request.json:  # whoever reads it gets one object, whatever happens
             print_out(json.dumps(never_begun(error)))
         raise
+    return execute(job, spec.name, as_json=request.json, quiet=request.quiet)
+
+
+def execute(job: Job, name: str, *, as_json: bool = False, quiet: bool = False) -> int:
+    """Do a job, showing how far it is and what it came to, and return the exit code.
+
+    Args:
+        job: The job.
+        name: What to call it.
+        as_json: Whether to write the summary as JSON instead of the table.
+        quiet: Whether to say nothing but errors.
+
+    Raises:
+        GepipeError: The job could not be done; see `gepipe.pipeline.job.Job.run`.
+    """
     progress = Progress(job)
-    lines = _Lines(progress, logging.ERROR if request.quiet else logging.WARNING)
+    lines = _Lines(progress, logging.ERROR if quiet else logging.WARNING)
     logging.getLogger("gepipe").addHandler(lines)
 
     def started() -> None:
-        if not request.quiet:
-            progress.say(_opening(spec.name, job))
+        if not quiet:
+            progress.say(_opening(name, job))
 
     gc.freeze()  # what was imported stays for good
     gc.enable()
     try:
-        with signals.stopping(job, lines.mute), nullcontext() if request.quiet else progress:
+        with signals.stopping(job, lines.mute), nullcontext() if quiet else progress:
             report = job.run(started)
     except GepipeError as error:
-        return _ended_early(request, job, error)
+        return _ended_early(job, error, as_json=as_json, quiet=quiet)
     summary = Summary.of(job, report)
-    if request.json:
+    if as_json:
         print_out(summary.to_json())
-    elif not request.quiet:
+    elif not quiet:
         if report.statistics is None:
             for note in job.notes:
                 print_error(harmless(note))
@@ -80,8 +92,33 @@ def run_job(request: RunRequest) -> int:
     return summary.exit_code
 
 
-def _ended_early(request: RunRequest, job: Job, error: GepipeError) -> int:
-    if request.json:
+def _job(spec: PipelineSpec, request: RunRequest) -> Job:
+    """Return the job, to be done here or by a server."""
+    if request.via is None:
+        return Job(
+            spec,
+            inputs=request.inputs,
+            output=request.output,
+            resume=request.resume,
+            limit=request.limit,
+        )
+    from gepipe.serving.remote import RemoteJob
+    from gepipe.triton.address import Address
+    from gepipe.triton.calls import CallOptions
+
+    return RemoteJob(
+        spec,
+        Address.parse(request.via),
+        CallOptions(concurrency=request.concurrency),
+        inputs=request.inputs,
+        output=request.output,
+        resume=request.resume,
+        limit=request.limit,
+    )
+
+
+def _ended_early(job: Job, error: GepipeError, *, as_json: bool, quiet: bool) -> int:
+    if as_json:
         print_out(Summary.of_stopped(job, error).to_json())
     done = f"{job.done:,} of {job.total:,} done" if job.total is not None else "nothing done"
     if not isinstance(error, Interrupted):
@@ -91,7 +128,7 @@ def _ended_early(request: RunRequest, job: Job, error: GepipeError) -> int:
 
         print_error(f"error: {harmless_lines(str(error))}")
         print_error(f"{done}; once the cause is gone, go on with: {_resuming()}")
-    elif job.done or not request.quiet:
+    elif job.done or not quiet:
         print_error(f"stopped: {done}" + (f"; go on with: {_resuming()}" if job.done else ""))
     return error.exit_code
 
@@ -108,20 +145,21 @@ def _opening(name: str, job: Job) -> str:
     assert statistics is not None
     assert job.total is not None
     left = job.total - job.first
-    workers = ", ".join(
-        f"{stage.name} {stage.workers}"
-        + (f" (up to {stage.places})" if stage.places > stage.workers else "")
-        for stage in statistics.stages.values()
-    )
     lines = [
         f"{name}: {count(left, 'input')}"
         + (f" left of {job.total:,}" if job.first else "")
-        + f"; {'; '.join(job.notes)}",
-        (
+        + f"; {'; '.join(job.notes)}"
+    ]
+    if job.batch is not None:
+        workers = ", ".join(
+            f"{stage.name} {stage.workers}"
+            + (f" (up to {stage.places})" if stage.places > stage.workers else "")
+            for stage in statistics.stages.values()
+        )
+        lines.append(
             f"workers: {workers}; batch {job.batch}; slots {statistics.slots} a link, "
             f"{size(statistics.slot_nbytes)} of shared memory"
-        ),
-    ]
+        )
     return "\n".join(harmless(line) for line in lines)
 
 

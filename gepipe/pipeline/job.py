@@ -95,6 +95,7 @@ class Job:
         self._limit = limit
         self._supervisor: Supervisor | None = None
         self._outputs: Outputs | None = None
+        self._start: StartPlan | None = None
         self._engine = ""
         self._stopping = False
         self.total: int | None = None
@@ -143,10 +144,7 @@ class Job:
             Interrupted: `request_stop` was called; the files hold an exact prefix.
             GepipeError: See `gepipe.runtime.supervisor.Supervisor.run`.
         """
-        spec = prepare(self._spec)
-        start = plan_start(spec)
-        self._engine = start.engine
-        self.notes = start.notes
+        spec = self._prepare()
         with Manifest.snapshot(self._source, limit=self._limit) as manifest:
             self.total = len(manifest)
             require_apart(spec, self._source, self._sink, manifest.entries, resume=self._resume)
@@ -162,7 +160,7 @@ class Job:
                 self._outputs = outputs
                 statistics = None
                 if not outputs.done:
-                    statistics = self._run(spec, start, manifest, outputs, started)
+                    statistics = self._process(spec, manifest, outputs, started)
                 outputs.close("complete")
                 return JobReport(
                     statistics,
@@ -173,10 +171,17 @@ class Job:
                     self.notes,
                 )
 
-    def _run(
+    def _prepare(self) -> PipelineSpec:
+        """Settle what runs, and with what; return the pipeline as it is run."""
+        spec = prepare(self._spec)
+        self._start = plan_start(spec)
+        self._engine = self._start.engine
+        self.notes = self._start.notes
+        return spec
+
+    def _process(
         self,
         spec: PipelineSpec,
-        start: StartPlan,
         manifest: Manifest,
         outputs: Outputs,
         started: Callable[[], None],
@@ -199,6 +204,8 @@ class Job:
             outputs.write(outcomes)
 
         allowed = failures_left(spec, len(manifest), outputs.failed)
+        start = self._start
+        assert start is not None
         with Supervisor(
             make_crews(spec, start, self._source.reader, self._sink.encoder),
             lambda info: plan_slots(spec, start, info),

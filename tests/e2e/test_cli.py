@@ -619,8 +619,8 @@ def test_every_command_has_a_help(tmp_path, command):
     assert "Usage" in done.stdout
 
 
-def test_the_help_of_run_has_two_examples(tmp_path):
-    assert gepipe(tmp_path, "run", "--help").stdout.count("gepipe run ") == 3  # and its usage
+def test_the_help_of_run_has_three_examples(tmp_path):
+    assert gepipe(tmp_path, "run", "--help").stdout.count("gepipe run ") == 4  # and its usage
 
 
 def test_json_is_one_object_also_when_the_pipeline_is_wrong(place):

@@ -41,7 +41,7 @@ def job_of(**facts):
 
 def test_there_is_no_line_before_the_workers_are_ready():
     assert Progress(job_of(statistics=lambda: None)).line() is None
-    unready = replace(STATISTICS, slots=0)
+    unready = replace(STATISTICS, elapsed_s=0.0)
     assert Progress(job_of(statistics=lambda: unready)).line() is None
 
 

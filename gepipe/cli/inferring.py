@@ -1,0 +1,77 @@
+"""Files through a served pipeline, from the command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gepipe.cli.running import execute
+from gepipe.cli.text import harmless, print_error, print_out
+from gepipe.errors import StageError
+from gepipe.io.failures import Failure
+from gepipe.io.files import ImageFiles
+from gepipe.io.jsonl import quoted
+from gepipe.serving.remote import RemoteJob, record_of
+from gepipe.spec.model import PipelineSpec
+from gepipe.triton.address import Address
+from gepipe.triton.calls import CallOptions, Calls
+
+
+@dataclass(frozen=True, slots=True)
+class InferRequest:
+    """The options of `gepipe triton infer`; see its help."""
+
+    url: str
+    model: str
+    files: tuple[str, ...]
+    output: str | None
+    resume: bool
+    concurrency: int
+    timeout: float
+    priority: str | None
+
+
+def do_infer(request: InferRequest) -> int:
+    """Send the files and return the exit code.
+
+    Raises:
+        ConfigError: A file, the address or the model is wrong.
+        BackendError: The server cannot be reached.
+    """
+    address = Address.parse(request.url)
+    options = CallOptions(
+        concurrency=request.concurrency,
+        timeout_s=request.timeout,
+        parameters={"priority": request.priority} if request.priority else {},
+    )
+    if request.output is not None:
+        stages = [{"name": "preprocess"}, {"name": "inference"}, {"name": "postprocess"}]
+        spec = PipelineSpec.model_validate({"name": request.model, "stages": stages})
+        job = RemoteJob(
+            spec,
+            address,
+            options,
+            inputs=request.files,
+            output=request.output,
+            resume=request.resume,
+        )
+        return execute(job, request.model)
+    source = ImageFiles(request.files)
+    calls = Calls(
+        address,
+        request.model,
+        options,
+        reader=source.reader,
+        stage="client",
+        encode=record_of,
+    )
+    calls.open()
+    failed = 0
+    for outcomes in calls.run(source.entries()):
+        for outcome in outcomes:
+            if isinstance(outcome, Failure):
+                failed += 1
+                print_error(harmless(f"{outcome.source}: {outcome.stage}: {outcome.error}"))
+            else:
+                source_text = quoted(outcome.source).decode()
+                print_out(f'{{"source": {source_text}, "result": {outcome.payload.decode()}}}')
+    return StageError.exit_code if failed else 0

@@ -1,0 +1,230 @@
+"""Many inputs through a server: several calls at a time, outcomes in input order.
+
+    entries ─▶ window ─▶ thread: read, call, again while the server is busy ─▶ order ─▶ caller
+
+A thread waits for the network, not for the processor, so threads are enough. What has been begun is
+bounded, so neither a slow input nor a slow caller makes memory grow.
+"""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from gepipe.errors import BackendError, GepipeError, Interrupted, ItemError
+from gepipe.io.failures import Failure
+from gepipe.io.sink import Record
+from gepipe.triton.connection import Busy, Connection, Refused, ServedModel
+
+if TYPE_CHECKING:
+    from gepipe.io.source import Entry, Reader
+    from gepipe.triton.address import Address
+
+Outcome: TypeAlias = "Record | Failure"
+
+#: Inputs begun for each call at a time: those that are done wait for the oldest.
+_WINDOW: Final = 4
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class CallOptions:
+    """How a server is called.
+
+    Attributes:
+        concurrency: Calls at a time.
+        timeout_s: Limit of one call.
+        patience_s: How long a call is tried again while the server is busy or away.
+        parameters: Parameters of each request.
+    """
+
+    concurrency: int = 32
+    timeout_s: float = 60.0
+    patience_s: float = 60.0
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+
+class Calls:
+    """The calls of one job.
+
+    Attributes:
+        retries: Calls that were made again.
+        busy_s: Time that answers took, summed over the threads.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is a fact of the job
+        self,
+        address: Address,
+        model: str,
+        options: CallOptions,
+        *,
+        reader: Reader,
+        stage: str,
+        encode: Callable[[bytes], bytes],
+    ) -> None:
+        """Describe the calls; nothing is opened yet.
+
+        Args:
+            address: The server.
+            model: The model to call.
+            options: Limits.
+            reader: Reads the inputs.
+            stage: The stage that an unreadable input is blamed on.
+            encode: Makes a record's payload of the JSON text that the server sent.
+        """
+        self.retries = 0
+        self.busy_s = 0.0
+        self._address = address
+        self._model = model
+        self._reader = reader
+        self._stage = stage
+        self._options = options
+        self._encode = encode
+        self._served: ServedModel | None = None
+        self._todo: queue.SimpleQueue[tuple[int, Entry] | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[Outcome | GepipeError] = queue.SimpleQueue()
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+
+    def request_stop(self) -> None:
+        """Ask the job to stop soon. Safe in a signal handler and in any thread."""
+        self._stop.set()
+        self._done.put(Interrupted("stopped on request; what was written is an exact prefix"))
+
+    def open(self) -> ServedModel:
+        """Ask the server what the model takes, and wait for one that is just starting.
+
+        Raises:
+            Busy: The server cannot be reached within the patience.
+            ConfigError: It has no such model, or one that cannot be called like this.
+            Interrupted: `request_stop` was called.
+        """
+        connection = Connection(self._address, self._options.timeout_s)
+        connection.open()
+        try:
+            served: ServedModel = self._patiently(lambda: connection.describe(self._model))
+        finally:
+            connection.close()
+        self._served = served
+        return served
+
+    def run(self, entries: Iterator[Entry], first: int = 0) -> Iterator[list[Outcome]]:
+        """Yield the outcomes of all entries in input order, as they become known.
+
+        Args:
+            entries: The inputs.
+            first: Index of the first.
+
+        Raises:
+            BackendError: The server cannot be reached, or takes no calls, for too long.
+            Interrupted: `request_stop` was called.
+        """
+        threads = [
+            threading.Thread(target=self._work, name=f"call {number}", daemon=True)
+            for number in range(self._options.concurrency)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            yield from self._in_order(entries, first)
+        finally:
+            self._stop.set()
+            for _ in threads:
+                self._todo.put(None)
+            deadline = time.monotonic() + 1.0  # one that waits for an answer ends by its limit
+            for thread in threads:
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _in_order(self, entries: Iterator[Entry], first: int) -> Iterator[list[Outcome]]:
+        begun = following = first
+        held: dict[int, Outcome] = {}
+        window = _WINDOW * self._options.concurrency
+        ended = False
+        while True:
+            while not ended and begun - following < window:
+                entry = next(entries, None)
+                if entry is None:
+                    ended = True
+                    break
+                self._todo.put((begun, entry))
+                begun += 1
+            if ended and following == begun:
+                return
+            outcomes = [self._done.get()]
+            with suppress(queue.Empty):
+                while True:
+                    outcomes.append(self._done.get_nowait())
+            for outcome in outcomes:
+                if isinstance(outcome, GepipeError):
+                    raise outcome
+                held[outcome.index] = outcome
+            ready = []
+            while following in held:
+                ready.append(held.pop(following))
+                following += 1
+            if ready:
+                yield ready
+
+    def _work(self) -> None:
+        connection = Connection(self._address, self._options.timeout_s)
+        try:
+            connection.open()
+            while (task := self._todo.get()) is not None and not self._stop.is_set():
+                self._done.put(self._outcome(connection, *task))
+        except GepipeError as error:
+            self._done.put(error)
+        except Exception as error:  # noqa: BLE001 - a thread must not end unheard
+            self._done.put(BackendError(f"{self._address}: {type(error).__name__}: {error}"))
+        finally:
+            connection.close()
+
+    def _outcome(self, connection: Connection, index: int, entry: Entry) -> Outcome:
+        served = self._served
+        assert served is not None
+        try:
+            payload = self._reader.read(entry.payload)
+        except ItemError as error:
+            return Failure(index, entry.source, self._stage, error.kind, str(error))
+        began = time.perf_counter()
+        try:
+            text = self._patiently(
+                lambda: connection.call(served, payload, **self._options.parameters)
+            )
+            return Record(index, entry.source, self._encode(text))
+        except Refused as error:
+            return Failure(index, entry.source, error.stage, error.kind, str(error))
+        except ItemError as error:  # the sink cannot hold this result
+            return Failure(index, entry.source, "sink", error.kind, str(error))
+        finally:
+            with self._lock:
+                self.busy_s += time.perf_counter() - began
+
+    def _patiently(self, call: Callable[[], Any]) -> Any:
+        """Call again while the server is busy, at ever longer intervals."""
+        end = time.monotonic() + self._options.patience_s
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                return call()
+            except Busy as error:
+                # Not all at the same moment, or they would find the server busy again.
+                wait_s = pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+                if time.monotonic() + wait_s > end:
+                    raise BackendError(
+                        f"{self._address} took no call within {self._options.patience_s:g} s: "
+                        f"{error}"
+                    ) from error
+                with self._lock:
+                    self.retries += 1
+                if self._stop.wait(wait_s):
+                    raise Interrupted(
+                        "stopped on request; what was written is an exact prefix"
+                    ) from error
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
