@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from gepipe.engines.ge.description import Tensor
@@ -11,13 +10,14 @@ from gepipe.engines.ge.memory import DevicePool, PinnedBuffer
 from gepipe.engines.ge.runtime import Acl
 from gepipe.engines.ge.session import Session
 from gepipe.engines.ge.shapes import Gear
+from gepipe.engines.ge.teardown import Teardown
 from gepipe.tensors import DTYPES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Where a model has no bound: memory is taken when the first batch tells how much.
-_LEAST: Final = 64
+#: Shapes of which the views are kept; a model that takes ranges may see any number of them.
+_SHAPES: Final = 256
 
 
 class Port:
@@ -30,14 +30,14 @@ class Port:
         nbytes: Bytes of each.
     """
 
-    def __init__(self, acl: Acl, pool: DevicePool, tensor: Tensor, stack: ExitStack) -> None:
+    def __init__(self, acl: Acl, pool: DevicePool, tensor: Tensor, stack: Teardown) -> None:
         self.tensor = tensor
         self._acl, self._pool = acl, pool
         self._staging: PinnedBuffer | None = None
         self.nbytes = 0
         self.device = self.host = 0
         stack.callback(self.close)
-        self._take(tensor.nbytes or _LEAST)
+        self._take(tensor.room)
         self.buffer = acl.create_data_buffer(self.device, self.nbytes)
         stack.callback(acl.destroy_data_buffer, self.buffer)
 
@@ -85,9 +85,9 @@ class BatchSet:
         acl, description = session.acl, session.description
         self._acl = acl
         self._session = session
-        self._views: dict[int, tuple[list[NDArray[Any]], list[NDArray[Any]]]] = {}
+        self._views: dict[int, tuple[Gear, list[NDArray[Any]], list[NDArray[Any]]]] = {}
         self._described: Gear | None = None
-        with ExitStack() as stack:
+        with Teardown() as stack:
             pool = session.pool
             self.inputs = [Port(acl, pool, each, stack) for each in description.inputs]
             self.outputs = [Port(acl, pool, each, stack) for each in description.outputs]
@@ -118,10 +118,12 @@ class BatchSet:
             if grown:
                 self._views.clear()
                 self._session.pool.prepare(grown)  # the next batch has this shape, as a rule
+            if len(self._views) == _SHAPES:
+                self._views.clear()
             arrays = [port.view(shape) for port, shape in pairs]
-            found = arrays[: len(self.inputs)], arrays[len(self.inputs) :]
-            self._views[id(gear)] = found
-        return found
+            found = gear, arrays[: len(self.inputs)], arrays[len(self.inputs) :]
+            self._views[id(gear)] = found  # the gear is kept as well, or its id would be another's
+        return found[1:]
 
     def describe(self, gear: Gear) -> None:
         """Tell ACL the shapes of the inputs: for a model that takes ranges of shapes."""
@@ -155,7 +157,7 @@ class BatchSet:
         """Release nothing: the context is lost."""
         self._resources.pop_all()
 
-    def _dataset(self, buffers: list[int], stack: ExitStack) -> int:
+    def _dataset(self, buffers: list[int], stack: Teardown) -> int:
         dataset = int(self._acl.create_dataset())
         stack.callback(self._acl.destroy_dataset, dataset)
         for buffer in buffers:

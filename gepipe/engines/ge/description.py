@@ -16,6 +16,8 @@ from gepipe.tensors import DTYPE_OF_ACL, DTYPES, DYNAMIC
 GEAR_INPUT: Final = "ascend_mbatch_shape_data"
 _DYNAMIC_AIPP: Final = "ascend_dynamic_aipp_data"
 _STATIC_AIPP: Final = 1
+#: Memory of a tensor that has no bound, until its first batch tells how much, or no elements.
+_LEAST: Final = 64
 _NODE_NAME: Final = re.compile(r"^.+:\d+:(?P<tensor>.+)$", re.DOTALL)
 _OTHER_TYPES: Final = {
     13: "STRING",
@@ -60,6 +62,11 @@ class Tensor:
         """Bytes an element."""
         return DTYPES[self.dtype].itemsize
 
+    @property
+    def room(self) -> int:
+        """Bytes of memory that it takes at first."""
+        return self.nbytes or _LEAST
+
     def __str__(self) -> str:
         extents = ", ".join("?" if extent == DYNAMIC else str(extent) for extent in self.dims)
         return f"{self.name!r}: {self.dtype} [{extents}]"
@@ -90,8 +97,8 @@ class Description:
 
     @property
     def dataset_nbytes(self) -> list[int]:
-        """Bytes of each tensor at its largest, the input that holds the gear included."""
-        sizes = [tensor.nbytes for tensor in (*self.inputs, *self.outputs)]
+        """Bytes of memory of each tensor, the input that holds the gear included."""
+        sizes = [tensor.room for tensor in (*self.inputs, *self.outputs)]
         return [*sizes, self.gear_nbytes] if self.gear_nbytes else sizes
 
 
@@ -136,15 +143,29 @@ def describe(acl: Acl, desc: int, path: Path, model_id: int | None = None) -> De
     if gear_index < 0 and any(DYNAMIC in tensor.dims for tensor in inputs):
         kind = "range"
         ranges = _ranges(acl, desc, inputs)
+    inputs, outputs = _renamed(acl, desc, inputs), _renamed(acl, desc, outputs)
+    _check(path, inputs, outputs)
     return Description(
-        tuple(_renamed(acl, desc, inputs)),
-        tuple(_renamed(acl, desc, outputs)),
-        gear_index,
-        gear_nbytes,
-        kind,
-        settings,
-        ranges,
+        tuple(inputs), tuple(outputs), gear_index, gear_nbytes, kind, settings, ranges
     )
+
+
+def _check(path: Path, inputs: list[Tensor], outputs: list[Tensor]) -> None:
+    """Refuse what cannot be fed by name and row by row."""
+    if not inputs:
+        raise ModelLoadError(f"{path}: the model has no inputs; expected at least one")
+    for side, tensors in (("inputs", inputs), ("outputs", outputs)):
+        names = Counter(tensor.name for tensor in tensors)
+        if twice := [name for name, count in names.items() if count > 1]:
+            raise ModelLoadError(
+                f"{path}: several {side} are named {', '.join(map(repr, twice))}; expected a name "
+                "of its own for each"
+            )
+        for tensor in tensors:
+            if tensor.dims[:1] == (0,):
+                raise ModelLoadError(
+                    f"{path}: {tensor} takes no rows; expected a batch of at least 1"
+                )
 
 
 def _input(acl: Acl, desc: int, index: int, path: Path, model_id: int | None) -> Tensor:

@@ -22,7 +22,7 @@ def visible(count: int) -> tuple[int, ...]:
         return tuple(range(count))
     chosen: list[int] = []
     for token in listed.split(","):
-        if not re.fullmatch(r"\d{1,4}", token):
+        if not re.fullmatch(r"[0-9]{1,4}", token):
             break
         if int(token) >= count or (chosen and int(token) <= chosen[-1]):
             break

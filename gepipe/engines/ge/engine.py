@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gepipe.engines.ge import devices, library, modelfile
 from gepipe.engines.ge.shapes import Shapes, parse_pinned
+from gepipe.engines.ge.teardown import Teardown
 from gepipe.errors import (
     ClosedError,
     ConfigError,
@@ -51,7 +51,7 @@ class GeEngine:
         extra = _known(options.extra)
         self._pid = os.getpid()
         self._closed = False
-        with ExitStack() as stack:
+        with Teardown() as stack:
             try:
                 shapes = self._open(model, options, extra, stack)
             except DeviceError as error:
@@ -162,7 +162,7 @@ class GeEngine:
             self._release.pop_all()
 
     def _open(
-        self, model: Path, options: EngineOptions, extra: Mapping[str, Any], stack: ExitStack
+        self, model: Path, options: EngineOptions, extra: Mapping[str, Any], stack: Teardown
     ) -> Shapes:
         from gepipe.engines.ge.execution import Execution
         from gepipe.engines.ge.session import Session
@@ -196,11 +196,9 @@ class GeEngine:
         self._session.enter_thread()
 
     def _close_session(self) -> None:
-        try:
-            self._session.close()
-        finally:
-            used = self._library
-            last = used.users == 1 and used.owned
+        used = self._library
+        self._session.close()
+        last = used.users == 1 and used.owned
         if last and used.emulated and (left := used.machine.leaks()):
             raise InternalError(f"{len(left)} objects were not released: {'; '.join(left)}")
 

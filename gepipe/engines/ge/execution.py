@@ -30,8 +30,11 @@ from gepipe.errors import BackendError, DeviceError, DeviceTimeoutError, TensorM
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: How long `close` waits for executions without a limit of their own.
+#: How long `close` waits for executions without a limit of their own, and how long the first one,
+#: which loads what all the others need, may take.
 _DRAIN_S: Final = 60.0
+#: Shapes that are remembered; a model that takes ranges may see any number of them.
+_SHAPES: Final = 256
 #: Bytes for an output of unknown size in the execution that finds out.
 _PROBE_NBYTES: Final = 64 << 20
 
@@ -104,8 +107,10 @@ class Execution:
     def open_shapes(self, pinned: dict[str, tuple[int, ...]]) -> Shapes:
         """Read the model's gears; must be called before the first batch."""
         self._shapes = self._session.shapes(self._sets[0].input_dataset, pinned)
-        if self._shapes.is_range:
-            self._probe()
+        unknown = not all(spec.row.is_static for spec in self._shapes.outputs)
+        probed = unknown and self._shapes.is_range
+        if probed or self._timeout_s is not None:
+            self._warm_up(probed=probed)
         return self._shapes
 
     def submit(
@@ -118,6 +123,8 @@ class Execution:
         results = tuple([array.shape[1:] for array in outputs])
         group = self._groups.get((rows, results))
         if group is None:
+            if len(self._groups) == _SHAPES:
+                self._groups.clear()
             group = self._groups[rows, results] = self._shapes.group(rows, results)
         batch = Batch(outputs)
         for first, rows_now, size in portions(count, group.sizes):
@@ -134,6 +141,8 @@ class Execution:
                 self._load(Run(batch, place, gear, first, rows_now), inputs)
             except DeviceError as error:
                 batch.error = self._noted(error)
+                if self.lost is None:  # copies of the other inputs may still read this memory
+                    self._drain(self._session.copy)
                 break
         return batch
 
@@ -166,15 +175,17 @@ class Execution:
 
     def _drain(self, stream: int) -> None:
         """Wait for a stream whose results nobody wants any more."""
-        acl = self._acl
         try:
-            if acl.has("rt.synchronize_stream_with_timeout"):
-                limit_s = self._timeout_s or _DRAIN_S
-                acl.synchronize_stream_with_timeout(stream, math.ceil(1000 * limit_s))
-            else:
-                acl.synchronize_stream(stream)
+            self._synchronize(stream, self._timeout_s or _DRAIN_S)
         except DeviceError as error:
             self._noted(error)
+
+    def _synchronize(self, stream: int, limit_s: float) -> None:
+        acl = self._acl
+        if acl.has("rt.synchronize_stream_with_timeout"):
+            acl.synchronize_stream_with_timeout(stream, math.ceil(1000 * limit_s))
+        else:
+            acl.synchronize_stream(stream)
 
     def _load(self, run: Run, inputs: Sequence[NDArray[Any]]) -> None:
         """Copy a run's inputs: to pinned memory now, to the device in the copy stream."""
@@ -290,31 +301,43 @@ class Execution:
             self.lost = error
         return error
 
-    def _probe(self) -> None:
-        """Learn the shapes of outputs that a model does not declare, by executing zeros."""
-        shapes = self._shapes
-        known = all(spec.row.is_static for spec in shapes.outputs)
-        if known or not all(spec.row.is_static for spec in shapes.inputs):
+    def _warm_up(self, *, probed: bool) -> None:
+        """Execute zeros, before the first batch has to keep its limit.
+
+        Args:
+            probed: Whether this is also to tell the outputs' shapes, which the model leaves open.
+        """
+        gear = self._shapes.first()
+        if gear is None:
             return
-        batch = shapes.sizes[0] if shapes.sizes else 1
-        place, acl = self._sets[0], self._acl
-        inputs = tuple((batch, *spec.shape[1:]) for spec in shapes.inputs)
-        gear = Gear(batch, inputs, (), ())
-        sizes = gear.input_nbytes(self._session.description.inputs)
+        place = self._sets[0]
+        try:
+            self._execute_zeros(place, gear)
+        except DeviceError as error:
+            if error.fatal or probed:
+                raise
+        if probed:
+            self._settle_outputs(place, gear.batch)
+
+    def _execute_zeros(self, place: BatchSet, gear: Gear) -> None:
+        acl, session = self._acl, self._session
+        sizes = gear.input_nbytes(session.description.inputs)
         for port, nbytes in zip(place.inputs, sizes, strict=True):
             port.grow(nbytes)
             acl.memset(port.device, port.nbytes, 0, nbytes)
-        for port in place.outputs:
-            if not port.tensor.nbytes:
-                port.grow(_PROBE_NBYTES)
-        place.describe(gear)
+        if gear.setting:
+            session.set_gear(place.input_dataset, gear.setting)
+        elif self._shapes.is_range:
+            place.describe(gear)
+            for port in place.outputs:
+                if not port.tensor.nbytes:
+                    port.grow(_PROBE_NBYTES)
         acl.execute_async(
-            self._session.model_id,
-            place.input_dataset,
-            place.output_dataset,
-            self._session.compute,
+            session.model_id, place.input_dataset, place.output_dataset, session.compute
         )
-        acl.synchronize_stream(self._session.compute)
+        self._synchronize(session.compute, max(_DRAIN_S, self._timeout_s or 0))
+
+    def _settle_outputs(self, place: BatchSet, batch: int) -> None:
         found = [place.output_shape(at) for at in range(len(place.outputs))]
         for port, shape in zip(place.outputs, found, strict=True):
             if shape is None or not shape or shape[0] != batch:
@@ -322,4 +345,4 @@ class Execution:
                     f"{self._session.file.path}: output {port.tensor.name!r} has the shape {shape} "
                     f"for a batch of {batch}; expected the batch as its first axis"
                 )
-        shapes.set_outputs(tuple(shape[1:] for shape in found if shape))
+        self._shapes.set_outputs(tuple(shape[1:] for shape in found if shape))

@@ -33,6 +33,7 @@ class Library:
         acl: Its checked functions.
         emulated: Whether it is the emulator.
         owned: Whether it was initialised here, so that it is ours to finalise.
+        asked: Whether the emulator was asked for, its profile and its mode.
         pid: The process that initialised it; any other was forked from it.
         users: Engines that are open.
     """
@@ -40,6 +41,7 @@ class Library:
     acl: Acl
     emulated: bool
     owned: bool
+    asked: tuple[bool, str | None, str | None] = (False, None, None)
     pid: int = field(default_factory=os.getpid)
     users: int = 0
 
@@ -94,12 +96,28 @@ def acquire(device: str = "auto", profile: str | None = None, mode: str | None =
     with _lock:
         if _open is not None and _open.users:
             _open.check_process()
+            _check_same(_open, (wants_emulator(device), profile, mode))
             _open.users += 1
             return _open
         module, emulated = _module(device, profile, mode)
         acl = Acl(module)
-        _open = Library(acl, emulated, owned=_initialise(acl), users=1)
+        asked = wants_emulator(device), profile, mode
+        _open = Library(acl, emulated, owned=_initialise(acl), asked=asked, users=1)
         return _open
+
+
+def _check_same(opened: Library, asked: tuple[bool, str | None, str | None]) -> None:
+    """Refuse what is asked for while a process has another `acl` open: it can have one only."""
+    pairs = zip(opened.asked[1:], asked[1:], strict=True)
+    if opened.asked[0] != asked[0] or any(new not in (None, old) for old, new in pairs):
+        names = ("an NPU", "the emulator")
+        wanted, there = (
+            ", ".join(filter(None, (names[which], *how))) for which, *how in (asked, opened.asked)
+        )
+        raise ConfigError(
+            f"ge: a model of this process runs on {there}, and another is to run on {wanted}; one "
+            "process has one of them: close the other model first, or use a process of its own"
+        )
 
 
 def release(library: Library) -> None:

@@ -177,12 +177,19 @@ class DevicePool:
                 return base + offset, base, block
         return None
 
+    def _give_back(self) -> None:
+        """Give blocks back to the device in which nothing is left: what they held has grown."""
+        for base, _ in [each for each in self._blocks if not each[1].in_use]:
+            self._acl.free(base)
+        self._blocks = [each for each in self._blocks if each[1].in_use]
+
     def _cut(self, nbytes: int) -> tuple[int, int, Buddy]:
         piece = self._fit(nbytes)
         if piece is None and self._prepared:
             self.compact()
             piece = self._fit(nbytes)
         if piece is None and self._elastic:
+            self._give_back()
             self.grow(span([nbytes, nbytes]))
             piece = self._fit(nbytes)
         if piece is None:

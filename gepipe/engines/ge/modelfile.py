@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from gepipe.errors import ModelLoadError
 _MAGIC: Final = b"IMOD"
 _HEADER_BYTES: Final = 256
 _EMULATOR_MAGIC: Final = b"gepipe emul om1\n"
+_EMULATOR_HEAD: Final = struct.Struct("<16sQQ")
 _SEARCHED_BYTES: Final = 4 << 20
 _SOC: Final = re.compile(rb"soc_version.{0,8}?(Ascend[0-9A-Za-z_]+)", re.DOTALL)
 _VERSION_2: Final = 0x20000000
@@ -49,49 +51,57 @@ def inspect(path: Path) -> ModelFile:
         ModelLoadError: It is missing or no `.om` model, and what it is instead.
     """
     try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for its writer
+            kind = "directory" if stat.S_ISDIR(status.st_mode) else "device, pipe or socket"
+            raise ModelLoadError(f"{path} is a {kind}; expected an .om model file")
         with path.open("rb") as file:
             head = file.read(_HEADER_BYTES)
-            nbytes = path.stat().st_size
-            if head.startswith(_EMULATOR_MAGIC):
-                return ModelFile(path, nbytes, emulated=True, soc=_emulator_soc(head, path))
-            if not head.startswith(_MAGIC):
+            if not head.startswith((_EMULATOR_MAGIC, _MAGIC)):
                 raise _wrong(path, head)
             rest = file.read(_SEARCHED_BYTES)
-    except IsADirectoryError:
-        raise ModelLoadError(f"{path} is a directory; expected an .om model file") from None
     except OSError as error:
         raise ModelLoadError(f"{path}: {error.strerror}") from error
-    return _checked(path, nbytes, head, rest)
+    if head.startswith(_EMULATOR_MAGIC):
+        return _emulated(path, status.st_size, head + rest)
+    return _checked(path, status.st_size, head, rest)
 
 
 def _checked(path: Path, nbytes: int, head: bytes, rest: bytes) -> ModelFile:
     if len(head) < _HEADER_BYTES:
-        raise ModelLoadError(f"{path}: the .om file is truncated: it has {nbytes} bytes")
+        raise _damaged(path, _HEADER_BYTES, nbytes)
     header_bytes, version = struct.unpack_from("<II", head, 4)
     (length,) = struct.unpack_from("<I", head, 76)
     (model_count,) = struct.unpack_from("<I", head, 156)
     (model_length,) = struct.unpack_from("<Q", head, 184)
     expected = (model_length or length) + header_bytes
     if nbytes != expected:
-        raise ModelLoadError(
-            f"{path}: the .om file is damaged: its header tells of {expected} bytes, it has "
-            f"{nbytes}; copy it again"
-        )
+        raise _damaged(path, expected, nbytes)
     dynamic = version >= _VERSION_2 and (model_count > 1 or head[193] == 1)
     found = _SOC.search(rest)
     soc = found.group(1).decode() if found else ""
     return ModelFile(path, nbytes, emulated=False, soc=soc, is_shape_range=dynamic)
 
 
-def _emulator_soc(head: bytes, path: Path) -> str:
+def _emulated(path: Path, nbytes: int, begin: bytes) -> ModelFile:
+    if len(begin) < _EMULATOR_HEAD.size:
+        raise _damaged(path, _EMULATOR_HEAD.size, nbytes)
+    _, described, graph = _EMULATOR_HEAD.unpack_from(begin)
+    expected = _EMULATOR_HEAD.size + described + graph
+    if nbytes != expected:
+        raise _damaged(path, expected, nbytes)
     try:
-        (length,) = struct.unpack_from("<Q", head, 16)
-        with path.open("rb") as file:
-            file.seek(32)
-            soc = json.loads(file.read(length))["soc"]
-    except (struct.error, ValueError, KeyError, TypeError):
-        return ""  # whoever opens it says what is wrong with it
-    return "" if soc == "emulator" else str(soc)
+        soc = json.loads(begin[_EMULATOR_HEAD.size :][:described])["soc"]
+    except (ValueError, KeyError, TypeError):
+        soc = ""  # whoever opens it says what is wrong with it
+    return ModelFile(path, nbytes, emulated=True, soc="" if soc == "emulator" else str(soc))
+
+
+def _damaged(path: Path, expected: int, nbytes: int) -> ModelLoadError:
+    return ModelLoadError(
+        f"{path}: the .om file is damaged: its header tells of {expected} bytes, it has {nbytes}; "
+        "copy it again"
+    )
 
 
 def _wrong(path: Path, head: bytes) -> ModelLoadError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from functools import partial
 from typing import Final
 
@@ -14,13 +13,16 @@ from gepipe.engines.ge.memory import DevicePool, free_memory, gib
 from gepipe.engines.ge.modelfile import ModelFile
 from gepipe.engines.ge.runtime import HUGE_FIRST, RUNS_ON_HOST, Acl
 from gepipe.engines.ge.shapes import Gear, Shapes, input_shapes
+from gepipe.engines.ge.teardown import Teardown
 from gepipe.engines.ge.weights import is_loaded, key_of, lend
 from gepipe.errors import BackendError, DeviceError, DeviceLostError, ModelLoadError
 
 #: Batches on the device at a time: one computes while another is copied.
 SETS: Final = 2
 #: What ACL answers to a model file that was made for another chip or another release.
-_WRONG_FILE: Final = frozenset((145006, 500002, 507008, *range(545000, 545009)))
+_WRONG_FILE: Final = frozenset((500002, 507008, *range(545000, 545009)))
+#: What it answers to a file that is damaged.
+_DAMAGED: Final = 145006
 
 
 class Session:
@@ -42,7 +44,7 @@ class Session:
         self.notes: list[str] = []
         self._file = file
         self._device = device
-        with ExitStack() as stack:  # unwinds in reverse if any step below fails
+        with Teardown() as stack:  # unwinds in reverse if any step below fails
             try:
                 self._open(library, device, stack)
             except DeviceError as error:
@@ -115,7 +117,7 @@ class Session:
         """Release nothing: the context is lost, and only the end of the process frees it."""
         self._resources.pop_all()
 
-    def _open(self, library: Library, device: int, stack: ExitStack) -> None:
+    def _open(self, library: Library, device: int, stack: Teardown) -> None:
         acl = self.acl
         self._enter_device(library, device, stack)
         self.copy = acl.create_stream()
@@ -132,7 +134,7 @@ class Session:
         self.pool = DevicePool(acl, pool_nbytes(self.description), elastic=elastic)
         stack.callback(self.pool.close)
 
-    def _enter_device(self, library: Library, device: int, stack: ExitStack) -> None:
+    def _enter_device(self, library: Library, device: int, stack: Teardown) -> None:
         acl = self.acl
         count = acl.get_device_count()
         if not 0 <= device < count:
@@ -151,7 +153,7 @@ class Session:
         if acl.get_run_mode() != RUNS_ON_HOST:
             self.notes.append("this process runs on the device itself")
 
-    def _keep_context(self, stack: ExitStack) -> None:
+    def _keep_context(self, stack: Teardown) -> None:
         try:
             former = self.acl.get_context()
         except DeviceError:
@@ -166,7 +168,7 @@ class Session:
         except DeviceError as error:
             raise self._explained(error) from error
 
-    def _load(self, before: Description | None, stack: ExitStack) -> int:
+    def _load(self, before: Description | None, stack: Teardown) -> int:
         """Load the model into memory of ours, after adding up what it needs."""
         acl, path = self.acl, str(self._file.path)
         is_range = before.kind == "range" if before is not None else self._file.is_shape_range
@@ -189,7 +191,7 @@ class Session:
         return model_id
 
     @staticmethod
-    def _lend(acl: Acl, nbytes: int, stack: ExitStack) -> int:
+    def _lend(acl: Acl, nbytes: int, stack: Teardown) -> int:
         if not nbytes:
             return 0
         address = int(acl.malloc(nbytes, HUGE_FIRST))
@@ -214,6 +216,11 @@ class Session:
 
     def _explained(self, error: DeviceError) -> BackendError:
         """Say of a model that does not load what its file and the device are for."""
+        if error.code == _DAMAGED:
+            return ModelLoadError(
+                f"{self._file.path} does not load: the file is damaged; copy it again, or convert "
+                f"the model again: {error}"
+            )
         if isinstance(error, DeviceLostError) or error.code not in _WRONG_FILE:
             return error
         device, model = self.acl.soc, self._file.soc
@@ -249,4 +256,4 @@ def describe_file(acl: Acl, file: ModelFile) -> Description | None:
 
 def pool_nbytes(description: Description) -> int:
     """Return the device memory for the tensors of all batches under way."""
-    return span([nbytes for nbytes in description.dataset_nbytes if nbytes] * SETS)
+    return span(description.dataset_nbytes * SETS)

@@ -104,15 +104,15 @@ class Shapes:
         Raises:
             TensorMismatchError: There is none; the message lists those that there are.
         """
+        if self.is_range:
+            self._check_range(rows)
+            return Group(self.sizes, {})
         group = self._groups.get(rows)
         if group is None:
-            if not self.is_range:
-                raise TensorMismatchError(
-                    f"{self._path}: rows of shape {_text(rows)} are not among the model's gears; "
-                    f"{self.listed()}"
-                )
-            self._check_range(rows)
-            group = self._groups[rows] = Group(self.sizes, {})
+            raise TensorMismatchError(
+                f"{self._path}: rows of shape {_text(rows)} are not among the model's gears; "
+                f"{self.listed()}"
+            )
         for gear in group.gears.values():
             theirs = tuple(shape[1:] for shape in gear.outputs)
             if theirs != outputs:
@@ -134,6 +134,16 @@ class Shapes:
                 tuple((batch, *row) for row in outputs),
             )
         return gear
+
+    def first(self) -> Gear | None:
+        """Return a gear of the smallest batch; None where a row's shape is not known."""
+        if not self.is_range:
+            return min(self._all(), key=lambda gear: gear.batch)
+        if not all(spec.row.is_static for spec in self.inputs):
+            return None
+        batch = self.sizes[0] if self.sizes else 1
+        inputs = tuple((batch, *spec.shape[1:]) for spec in self.inputs)
+        return Gear(batch, inputs, (), ())  # what its outputs are, its execution tells
 
     def listed(self) -> str:
         """Return the gears as text."""

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from gepipe.emulator.om import Aipp, Gears, OmTensor, write_om
-from gepipe.errors import ClosedError, ConfigError, TensorMismatchError
+from gepipe.errors import (
+    ClosedError,
+    ConfigError,
+    DeviceError,
+    ModelLoadError,
+    TensorMismatchError,
+)
 from gepipe.tensors import TensorSpec
 from tests.unit.engines.ge.bed import affine, outputs_for, pooled, ramp, reference, run
 
@@ -163,6 +169,57 @@ def test_ranges_of_shapes_grow_their_memory_as_needed(npu, tmp_path) -> None:
         assert np.array_equal(y, 2 * x + 1)
 
 
+@pytest.fixture
+def ranging(npu, tmp_path):
+    """Return an engine of y = 2 x + 1 over matrices of up to 4 rows and any length."""
+    bed = npu()
+    graph = affine(tmp_path / "m.onnx", ["n", "s"])
+    write_om(
+        tmp_path / "m.om",
+        graph,
+        inputs=[OmTensor("x", "float32", (-1, -1))],
+        outputs=[OmTensor("y", "float32", (-1, -1))],
+        ranges={"x": [(1, 4), (1, -1)]},
+    )
+    return bed.open(tmp_path / "m.om")
+
+
+def doubled(engine, length):
+    x = ramp(2, length)
+    y = np.zeros((2, length), "float32")
+    engine.collect(engine.submit({"x": x}, {"y": y}, 2))
+    return np.array_equal(y, 2 * x + 1)
+
+
+def test_memory_of_ever_larger_shapes_does_not_add_up(ranging) -> None:
+    for step in range(1, 31):
+        assert doubled(ranging, 50_000 * step)
+
+    memory = ranging.memory
+    assert memory.capacity < 2 * memory.in_use
+    assert memory.blocks <= 4
+
+
+def test_any_number_of_shapes_is_remembered_in_bounds(ranging) -> None:
+    for length in range(1, 700):
+        assert doubled(ranging, length)
+
+    execution = ranging._execution
+    kept = [execution._groups, execution._shapes._groups]
+    kept += [place._views for place in execution._sets]
+    assert max(map(len, kept)) <= 256
+
+
+def test_wrong_output_of_a_range_model_leaves_no_trace(ranging) -> None:
+    x = ramp(2, 10)
+
+    for length in (9, 11):
+        with pytest.raises((TensorMismatchError, DeviceError)):
+            ranging.collect(ranging.submit({"x": x}, {"y": np.zeros((2, length), "float32")}, 2))
+
+    assert doubled(ranging, 10)
+
+
 def test_outputs_of_a_range_model_are_found_by_running_it(npu, tmp_path) -> None:
     bed = npu()
     graph = affine(tmp_path / "m.onnx", ["n", "s"])
@@ -280,6 +337,28 @@ def test_batch_axis_is_required(npu) -> None:
     )
 
     with pytest.raises(TensorMismatchError, match=r"'y' has shape \[3, 2\] for a batch of 4"):
+        bed.open(path)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "said"),
+    [
+        ([("x", (0, 3))], [("y", (0, 2))], r"'x': float32 \[0, 3\] takes no rows"),
+        ([("x", (4, 3))], [("y", (0, 2))], "'y'.*takes no rows"),
+        ([("x", (4, 3)), ("x", (4, 2))], [("y", (4, 2))], "several inputs are named 'x'"),
+        ([], [("y", (4, 2))], "no inputs"),
+        ([("x", (4, 3))], [("y", ())], r"'y' has shape \[\]"),
+    ],
+)
+def test_model_that_cannot_be_fed_is_refused(npu, inputs, outputs, said) -> None:
+    bed = npu()
+    path = bed.folder / "m.om"
+    sides = [
+        [OmTensor(name, "float32", shape) for name, shape in each] for each in (inputs, outputs)
+    ]
+    write_om(path, None, inputs=sides[0], outputs=sides[1])
+
+    with pytest.raises((ModelLoadError, TensorMismatchError), match=said):
         bed.open(path)
 
 

@@ -7,11 +7,13 @@ import time
 import numpy as np
 import pytest
 
-from gepipe.emulator import Profile
+from gepipe.emulator import Profile, execute
 from gepipe.emulator.device import Device
+from gepipe.emulator.om import Gears, OmTensor, write_om
 from gepipe.engines.ge import library
 from gepipe.errors import (
     BackendError,
+    ConfigError,
     DeviceError,
     DeviceLostError,
     DeviceMemoryError,
@@ -19,7 +21,8 @@ from gepipe.errors import (
     DeviceTimeoutError,
     ModelLoadError,
 )
-from tests.unit.engines.ge.bed import outputs_for, ramp, run
+from tests.support import pause
+from tests.unit.engines.ge.bed import affine, outputs_for, ramp, run
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +64,7 @@ def test_failed_kernel_costs_the_process(npu, code) -> None:
 
 
 def test_hanging_execution_ends_at_its_limit(npu) -> None:
-    bed = npu(faults=[{"call": "mdl.execute_async", "at": 2, "hang": True}])
+    bed = npu(faults=[{"call": "mdl.execute_async", "at": 3, "hang": True}])  # the first warms up
     bed.may_leak = True
     engine = bed.open(bed.timed(), timeout_s=0.1)
     run(engine, 4, x=ramp(4, 4))
@@ -86,6 +89,31 @@ def test_slow_but_moving_batches_stay_within_their_limits(npu) -> None:
     run(engine, 20, x=ramp(20, 4))  # five executions of 60 ms each
 
     assert time.monotonic() - begun > 0.1  # all together they take longer than the limit of one
+
+
+def test_first_execution_has_time_to_load_what_all_need(npu, tmp_path, monkeypatch) -> None:
+    """On a card it takes seconds, and the limit is one for a batch."""
+    bed = npu()
+    model = tmp_path / "m.om"
+    tensors = [OmTensor(name, "float32", (-1, 5)) for name in "xy"]
+    graph = affine(tmp_path / "m.onnx", ["n", 5])
+    gears = Gears("batch", ((2,), (4,)))
+    write_om(model, graph, inputs=tensors[:1], outputs=tensors[1:], gears=gears)
+    loading = execute.session_of
+    monkeypatch.setattr(execute, "session_of", lambda om: pause(0.4) or loading(om))
+
+    engine = bed.open(model, timeout_s=0.2)
+
+    x = ramp(9, 5)
+    assert np.array_equal(run(engine, 9, x=x)["y"], 2 * x + 1)
+
+
+def test_failed_first_execution_is_left_to_the_batches(npu) -> None:
+    bed = npu(faults=[{"call": "mdl.execute_async", "code": 207003}])
+
+    engine = bed.open(bed.timed(), timeout_s=5)
+
+    assert run(engine, 3, x=ramp(3, 4))
 
 
 def test_lost_device_is_fatal_and_close_does_not_hang(npu) -> None:
@@ -171,7 +199,7 @@ def test_device_lost_while_opening_is_said_first(npu, call) -> None:
 
 
 def test_close_gives_up_a_hanging_device(npu) -> None:
-    bed = npu(faults=[{"call": "mdl.execute_async", "at": 1, "hang": True}])
+    bed = npu(faults=[{"call": "mdl.execute_async", "at": 2, "hang": True}])
     bed.may_leak = True
     engine = bed.open(bed.timed(), timeout_s=0.1)
     engine.submit({"x": ramp(3, 4)}, outputs_for(engine, 3), 3)
@@ -180,6 +208,64 @@ def test_close_gives_up_a_hanging_device(npu) -> None:
     engine.close()
 
     assert time.monotonic() - begun < 10
+
+
+def test_what_is_not_released_is_said_and_acl_is_left_to_the_end_of_the_process(npu) -> None:
+    bed = npu(faults=[{"call": "rt.destroy_stream", "code": 507000}])
+    bed.may_leak = True
+    engine = bed.open(bed.timed())
+
+    with pytest.raises(DeviceError, match=r"acl\.rt\.destroy_stream.*507000"):
+        engine.close()
+
+    assert bed.machine.initialised
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "destroy_data_buffer",
+        "rt.free_host",
+        "mdl.destroy_dataset",
+        "rt.free",
+        "mdl.unload",
+        "rt.destroy_context",
+        "rt.reset_device",
+        "finalize",
+    ],
+)
+def test_after_a_failed_release_nothing_is_released_that_may_be_in_use(npu, call) -> None:
+    bed = npu(faults=[{"call": call, "code": 500001}])
+    bed.may_leak = True
+    engine = bed.open(bed.timed())
+
+    with pytest.raises(DeviceError, match=f"acl.{call}.*500001"):
+        engine.close()
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 4])
+def test_failed_copy_of_one_input_harms_no_later_batch(npu, tmp_path, at) -> None:
+    bed = npu(faults=[{"call": "rt.memcpy_async", "at": at, "code": 207010}])
+    tensors = [OmTensor(name, "float32", (4, 5)) for name in "abc"]
+    write_om(tmp_path / "m.om", None, inputs=tensors[:2], outputs=tensors[2:])
+    engine = bed.open(tmp_path / "m.om")
+    inputs = {"a": ramp(7, 5), "b": ramp(7, 5)}
+
+    with pytest.raises(DeviceError, match="207010"):
+        run(engine, 7, **inputs)
+    again = [run(engine, 7, **inputs)["c"] for _ in range(2)]
+
+    assert np.array_equal(*again)
+
+
+def test_process_has_one_acl_only(npu) -> None:
+    bed = npu()
+    bed.open(bed.timed())
+
+    with pytest.raises(ConfigError, match="runs on the emulator, and another is to run on an NPU"):
+        bed.open(bed.timed("other"), extra={"device": "npu"})
+    with pytest.raises(ConfigError, match="to run on the emulator, published"):
+        bed.open(bed.timed("other"), extra={"device": "emulator", "profile": "published"})
 
 
 def test_model_that_does_not_fit_is_refused_with_the_sums(npu) -> None:

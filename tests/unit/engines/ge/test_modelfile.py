@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import struct
 
 import pytest
@@ -37,7 +38,7 @@ def test_onnx_under_another_name_is_recognised(npu, tmp_path) -> None:
         (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS"),
         (b"PK\x03\x04rest", "PyTorch"),
         (b"\x00\x01\x02", "unknown contents"),
-        (b"IMOD" + bytes(50), "truncated"),
+        (b"IMOD" + bytes(50), "damaged.*it has 54"),
         (om_header(b"abc")[:-1], "damaged"),
     ],
 )
@@ -52,8 +53,26 @@ def test_wrong_file_is_named(tmp_path, content, said) -> None:
 def test_missing_file_and_folder_are_named(tmp_path) -> None:
     with pytest.raises(ModelLoadError, match="No such file"):
         modelfile.inspect(tmp_path / "m.om")
-    with pytest.raises(ModelLoadError, match="directory"):
+    with pytest.raises(ModelLoadError, match="is a directory"):
         modelfile.inspect(tmp_path)
+    os.mkfifo(tmp_path / "pipe.om")
+    with pytest.raises(ModelLoadError, match=r"device, pipe or socket; expected an \.om"):
+        modelfile.inspect(tmp_path / "pipe.om")
+
+
+@pytest.mark.parametrize("harm", ["cut", "cut short", "changed"])
+def test_damaged_file_is_not_taken_for_that_of_another_chip(npu, harm) -> None:
+    bed = npu()
+    path = bed.timed()
+    content = bytearray(path.read_bytes())
+    if harm == "changed":
+        content[40] ^= 255
+    path.write_bytes(content[: {"cut": -3, "cut short": 20}.get(harm)])
+
+    with pytest.raises(ModelLoadError, match=r"damaged.*copy it again") as failure:
+        bed.open(path)
+
+    assert "chip" not in str(failure.value)
 
 
 def test_header_tells_chip_and_kind(tmp_path) -> None:
