@@ -9,6 +9,7 @@ also when the supervisor was killed.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import sys
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gepipe.runtime.events import Role
+
+log = logging.getLogger(__name__)
 
 #: Longest message of a fault that is kept; some libraries put whole arrays into theirs.
 _TEXT_MAX: Final = 2000
@@ -155,7 +158,10 @@ def main(
     if attach is not None:
         _serve(channel, role, place, stage, attach)
     if role == "infer":
-        stage.close()
+        try:
+            stage.close()
+        except Exception as error:  # noqa: BLE001 - nothing is lost by it: all results are out
+            log.warning("the model did not close: %s", _text(error))
     _leave()
 
 
