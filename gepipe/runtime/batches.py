@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from gepipe.runtime.events import WorkerId
 
@@ -16,7 +16,7 @@ class Item:
         seq: Place in the input order.
         row: Its row in the batch, also after others were set aside.
         source: What the user knows it by.
-        payload: What a pre worker needs to read it.
+        payload: What a pre worker needs to read it: a plain value, mostly bytes.
         meta: What pre left for post, opaque here.
         deaths: Workers that died on it in its present stage.
     """
@@ -24,7 +24,7 @@ class Item:
     seq: int
     row: int
     source: str
-    payload: bytes
+    payload: Any
     meta: bytes = b""
     deaths: int = 0
 

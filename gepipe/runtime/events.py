@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from gepipe.errors import GepipeError
 from gepipe.io.failures import Failure
@@ -151,7 +151,7 @@ class Write:
     slot: int
     rows: Sequence[int]
     seqs: Sequence[int]
-    payloads: Sequence[bytes]
+    payloads: Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True)

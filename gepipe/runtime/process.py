@@ -70,7 +70,7 @@ def start_server(preload: Sequence[str] = ()) -> None:
         preload: Further modules that workers will need. They must have neither threads nor devices.
     """
     forkserver.set_forkserver_preload([*_PRELOAD, *preload])
-    with _starting, _workers_environment(), _interrupts_ignored():
+    with _starting, _workers_environment(), _interrupts_blocked():
         try:
             _keep_socket_path_short()
             forkserver.ensure_running()
@@ -118,17 +118,18 @@ def _workers_environment() -> Iterator[None]:
 
 
 @contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Have the server, and with it each worker from its first moment, ignore Ctrl-C."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may; a worker then ignores it from the start of its own code
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _interrupts_blocked() -> Iterator[None]:
+    """Have the server, and with it each worker from its first moment, not see Ctrl-C.
+
+    Blocked in this thread, not ignored by this process: here an interrupt must not be lost. What
+    inherits the block ignores the signal as soon as its own code runs.
+    """
+    multiprocess.resource_tracker.ensure_running()  # which would unblock it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
     try:
         yield
     finally:
-        if before is not None:  # None: a handler that is not Python's, and cannot be restored
-            signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

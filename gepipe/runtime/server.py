@@ -24,6 +24,8 @@ from gepipe.runtime import tuning
 _parent = int(os.environ.pop(tuning.SUPERVISOR, 0)) or os.getppid()
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))  # the supervisor blocked it for us
 
 
 @atexit.register

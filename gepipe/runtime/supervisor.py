@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import math
 import os
-import selectors
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from selectors import EVENT_READ
 from typing import TYPE_CHECKING, Any
 
@@ -31,22 +29,17 @@ from gepipe.runtime.events import (
     FeedReady,
     Outcome,
     Pull,
-    Read,
     Role,
-    Run,
-    StartWorker,
     WaitExpired,
+    WorkerLost,
     WorkerReady,
-    Write,
 )
-from gepipe.runtime.limits import told
-from gepipe.runtime.memory import SharedBuffer
+from gepipe.runtime.loop import Loop
 from gepipe.runtime.options import RunShape
 from gepipe.runtime.state import RunState
 from gepipe.runtime.statistics import StageCount, StageStatistics, Statistics
-from gepipe.runtime.watch import HEARTBEAT_S
 from gepipe.runtime.worker import ModelInfo
-from gepipe.runtime.workforce import Link, Workforce
+from gepipe.runtime.workforce import Link, Workforce, make_links
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -83,11 +76,8 @@ class Supervisor:
         self._crews = crews
         self._plan_slots = plan_slots
         self._options = options
-        with told("cannot watch workers"):
-            self._selector = selectors.DefaultSelector()
-            self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._selector.register(self._wake_read, EVENT_READ, self._woken)
-        self._workforce = Workforce(crews, options, self._selector, self._set_up)
+        self._loop = Loop()
+        self._workforce = Workforce(crews, options, self._loop.selector, self._set_up)
         self._start: Callable[[int], Start] | None = None
         self._emit: Callable[[Sequence[Outcome]], None] | None = None
         self._plan: SlotPlan | None = None
@@ -99,7 +89,7 @@ class Supervisor:
         self._abort: GepipeError | None = None
         self._feed_error: BaseException | None = None
         self._stopping = self._closed = False
-        self._began = self._elapsed_s = self._looked = 0.0
+        self._began = self._elapsed_s = 0.0
 
     # --- for the caller ---------------------------------------------------------------------------
 
@@ -127,7 +117,7 @@ class Supervisor:
             raise ClosedError("this supervisor belongs to another process; make a new one")
         self._start_run, self._emit = start, emit
         self._state = self._feed_error = None
-        self._looked = time.monotonic()
+        self._loop.begin()
         try:
             if self._plan is None:
                 self._workforce.start_eager()
@@ -148,8 +138,7 @@ class Supervisor:
         if self._pid != os.getpid():
             return  # the pipe is the parent's
         self._stopping = True
-        with suppress(OSError):
-            os.write(self._wake_write, b"\0")
+        self._loop.wake()
 
     def statistics(self) -> Statistics:
         """Return a frozen snapshot. Safe in any thread."""
@@ -193,12 +182,9 @@ class Supervisor:
             return
         self._closed = True
         self._workforce.close()
-        self._selector.close()
         for buffer, _ in self._links:
             buffer.close()
-        wake_write, self._wake_write = self._wake_write, -1
-        os.close(self._wake_read)
-        os.close(wake_write)
+        self._loop.close()
 
     def __enter__(self) -> Self:
         return self
@@ -222,27 +208,17 @@ class Supervisor:
             raise self._feed_error
 
     def _step(self) -> None:
-        due = min(self._workforce.next_look, self._wait[0] if self._wait else math.inf)
-        delay_s = None
-        if due < math.inf:
-            delay_s = min(HEARTBEAT_S, max(0.0, due - time.monotonic()))
-        ready = self._selector.select(delay_s)
-        now = time.monotonic()
-        if delay_s is not None:
-            self._workforce.looked(self._looked, self._looked + delay_s, now)
-        self._looked = now
-        for key, mask in ready:
-            for event in key.data(mask):
-                self._handle(event)
+        for event in self._loop.events(self._workforce, self._wait[0] if self._wait else math.inf):
+            self._handle(event)
         if self._wait is not None and time.monotonic() >= self._wait[0]:
             seq = self._wait[1]
             self._wait = None
             self._handle(WaitExpired(seq))
-        for event in self._workforce.end_late_ones(now):
-            self._handle(event)
 
     def _handle(self, event: Event) -> None:
         if self._state is None:
+            if isinstance(event, WorkerLost):
+                return  # the run will know of it when it begins
             raise InternalError(f"{event} before the run began; please report this")
         commands = deque(self._state.handle(event))
         while commands and self._abort is None:
@@ -252,13 +228,6 @@ class Supervisor:
 
     def _perform(self, command: Command) -> Event | None:
         match command:
-            case Write(worker, ticket, slot, rows, seqs, payloads):
-                self._workforce.send(worker, (ticket, slot, rows, seqs, payloads))
-            case Run(worker, ticket, input_slot, output_slot, first, last, holes, seq):
-                numbers = (ticket, input_slot, output_slot, first, last, holes, seq)
-                self._workforce.send(worker, numbers)
-            case Read(worker, ticket, slot, rows, seqs, metas):
-                self._workforce.send(worker, (ticket, slot, rows, seqs, metas))
             case Emit(outcomes):
                 assert self._emit is not None
                 self._emit(outcomes)
@@ -267,10 +236,10 @@ class Supervisor:
             case ArmWait(seq):
                 if self._wait is None or self._wait[1] != seq:
                     self._wait = (time.monotonic() + self._options.max_wait_s, seq)
-            case StartWorker(worker):
-                self._workforce.start(worker)
             case Abort(error):
                 self._abort = error
+            case _:
+                self._workforce.obey(command)
         return None
 
     def _pull(self, count: int) -> Admitted:
@@ -281,20 +250,15 @@ class Supervisor:
             self._feed_error = error
             return Admitted((), ended=True)
         if not ended and len(entries) < count and not self._feed_watched:
-            self._selector.register(self._feed.fileno(), EVENT_READ, self._fed)
+            self._loop.selector.register(self._feed.fileno(), EVENT_READ, self._fed)
             self._feed_watched = True
         return Admitted(entries, ended)
 
     def _fed(self, _: int) -> Iterable[Event]:
         assert self._feed is not None
-        self._selector.unregister(self._feed.fileno())
+        self._loop.selector.unregister(self._feed.fileno())
         self._feed_watched = False
         return (FeedReady(),)
-
-    def _woken(self, _: int) -> Iterable[Event]:
-        with suppress(BlockingIOError):
-            os.read(self._wake_read, 4096)
-        return ()
 
     # --- the beginning ----------------------------------------------------------------------------
 
@@ -312,9 +276,7 @@ class Supervisor:
     def _begin(self, plan: SlotPlan) -> None:
         if self._plan is None:
             self._plan = plan
-            for layout in (plan.inputs, plan.outputs):
-                nbytes = plan.depth * layout.slot_nbytes
-                self._links.append((SharedBuffer.create(nbytes), layout))
+            self._links += make_links(plan)
         if self._start_run is None:
             raise InternalError("a run began without a feed; please report this")
         start = self._start_run(plan.inputs.batch)

@@ -13,20 +13,24 @@ from functools import partial
 from selectors import EVENT_READ, EVENT_WRITE, BaseSelector
 from typing import Any, Final, TypeAlias
 
-from gepipe.errors import GepipeError, WorkerStartError
+from gepipe.errors import DeviceError, GepipeError, WorkerStartError
 from gepipe.runtime.board import Board
 from gepipe.runtime.channel import Channel, Message
 from gepipe.runtime.events import (
     Event,
     Fault,
+    Read,
     Replied,
     Role,
+    Run,
+    StartWorker,
     WorkerExited,
     WorkerId,
     WorkerLost,
+    Write,
 )
 from gepipe.runtime.memory import SharedBuffer, SlotLayout
-from gepipe.runtime.options import Crew, RunOptions
+from gepipe.runtime.options import Crew, RunOptions, SlotPlan
 from gepipe.runtime.process import SERVER_KILLED, WorkerProcess, set_up_error, stop, wake_server
 from gepipe.runtime.watch import Watch
 
@@ -37,6 +41,19 @@ _START_DEATHS: Final = 2
 
 #: Memory of one link and how its slots lie in it.
 Link: TypeAlias = tuple[SharedBuffer, SlotLayout]
+
+
+def make_links(plan: SlotPlan) -> list[Link]:
+    """Allocate the memory of the input and of the output link; it is the caller's to close."""
+    links: list[Link] = []
+    try:
+        for layout in (plan.inputs, plan.outputs):
+            links.append((SharedBuffer.create(plan.depth * layout.slot_nbytes), layout))
+    except BaseException:
+        for buffer, _ in links:
+            buffer.close()
+        raise
+    return links
 
 
 class Workforce:
@@ -130,6 +147,18 @@ class Workforce:
         self._processes[worker].channel.send_shared(message, fds)
         self.waiting.remove(worker)
         self.attached.add(worker)
+
+    def obey(self, command: Write | Run | Read | StartWorker) -> None:
+        """Send a worker its ticket, or start one."""
+        match command:
+            case Write(worker, ticket, slot, rows, seqs, payloads):
+                self.send(worker, (ticket, slot, rows, seqs, payloads))
+            case Run(worker, ticket, input_slot, output_slot, first, last, holes, seq):
+                self.send(worker, (ticket, input_slot, output_slot, first, last, holes, seq))
+            case Read(worker, ticket, slot, rows, seqs, metas):
+                self.send(worker, (ticket, slot, rows, seqs, metas))
+            case StartWorker(worker):
+                self.start(worker)
 
     def send(self, worker: WorkerId, ticket: Message) -> None:
         """Send a ticket; its limit of time begins."""
@@ -275,11 +304,20 @@ class Workforce:
         yield WorkerExited(worker, cause, culprit, hung)
 
     def _give_up(self, worker: WorkerId, error: GepipeError) -> Iterator[Event]:
-        """Leave a place empty whose device does not come back; at the beginning, raise."""
-        if worker.role != "infer" or not (worker in self._replaced or self._is_late(worker)):
+        """Leave a place empty whose device cannot be used; raise where the run needs the place.
+
+        At the beginning, only the device may be to blame: what is wrong with a model is so on each.
+        """
+        left = sum(
+            each.role == "infer" and each not in self.lost and each != worker
+            for each in self._workers
+        )
+        began = worker in self._replaced or self._is_late(worker)
+        if worker.role != "infer" or not (
+            began or (left and isinstance(error, DeviceError | WorkerStartError))
+        ):
             raise error
         self.lost.add(worker)
-        left = sum(each.role == "infer" and each not in self.lost for each in self._workers)
         log.warning("%s; going on with %d infer worker%s", error, left, "s" * (left != 1))
         yield WorkerLost(worker, error)
 

@@ -23,7 +23,8 @@ from gepipe.io.source import Entry
 from gepipe.runtime import events as ev
 from gepipe.runtime.events import Fault, WorkerId
 from gepipe.runtime.options import RunShape
-from gepipe.runtime.state import DEATHS_IN_A_ROW, RunState
+from gepipe.runtime.passage import DEATHS_IN_A_ROW
+from gepipe.runtime.state import RunState
 
 NAMES = {"pre": "preprocess", "infer": "inference", "post": "postprocess"}
 

@@ -1,0 +1,279 @@
+"""How batches pass through the workers: what a run over a job and a service have in common.
+
+    items ─Write─▶ pre ─▶ input slot ─Run─▶ infer ─▶ output slot ─Read─▶ post ─▶ records
+
+An item ends once, as a record or set aside with a fault. One that is set aside leaves a hole in its
+batch. Which item or batch comes next, and what becomes of an outcome, is up to the subclass.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+
+from gepipe.errors import BackendError, GepipeError, InternalError, WorkerError
+from gepipe.runtime.batches import Batch, Execution, Item, RowsTicket
+from gepipe.runtime.events import (
+    Command,
+    Fault,
+    Read,
+    Role,
+    Run,
+    StartWorker,
+    WorkerExited,
+    WorkerId,
+    Write,
+)
+from gepipe.runtime.roster import Roster
+from gepipe.runtime.schedule import rows_per_ticket
+from gepipe.runtime.slots import Slot, SlotTable
+from gepipe.runtime.statistics import StageCount
+
+#: Worker deaths that an item survives.
+DEATHS_SURVIVED = 1
+#: Deaths in a row, nothing finished in between, after which a role is given up. A pre or post
+#: worker may meet many hostile items in a row; an infer worker is costly to replace.
+DEATHS_IN_A_ROW: Mapping[Role, int] = {"pre": 200, "infer": 24, "post": 200}
+
+
+class Passage(ABC):
+    """Slots, workers, and what each of them holds.
+
+    Attributes:
+        counts: What each stage has done so far.
+    """
+
+    def __init__(  # noqa: PLR0913 - the fixed numbers of a run
+        self,
+        *,
+        depth: int,
+        workers: Mapping[Role, int],
+        names: Mapping[Role, str],
+        in_flight: int,
+        unstarted: Collection[WorkerId],
+        lost: Collection[WorkerId],
+    ) -> None:
+        self.counts: dict[Role, StageCount] = {role: StageCount() for role in workers}
+        self._names = names
+        self._inputs, self._outputs = SlotTable(depth), SlotTable(depth)
+        self._roster = Roster(workers, unstarted, in_flight, lost)
+        self._tickets = 0
+
+    def slots_used(self) -> tuple[int, int]:
+        """Return how many input and output slots are in use."""
+        return self._inputs.used, self._outputs.used
+
+    # --- what differs -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def _succeed(self, item: Item, record: bytes) -> None:
+        """Take an item's record."""
+
+    @abstractmethod
+    def _fail(self, item: Item, stage: str, fault: Fault) -> None:
+        """Take the fault for which an item was set aside."""
+
+    @abstractmethod
+    def _rows_of(self, role: Role, batch: Batch) -> deque[tuple[Batch, Item]]:
+        """Return the queue to whose front rows go that are to be dealt once more."""
+
+    @abstractmethod
+    def _run_next(self, batch: Batch, executions: Sequence[Execution]) -> None:
+        """Queue executions of a batch before all others."""
+
+    @abstractmethod
+    def _run_in_turn(self, execution: Execution) -> None:
+        """Queue the execution of a batch that has become ready."""
+
+    @abstractmethod
+    def _read_in_turn(self, batch: Batch, items: Sequence[Item]) -> None:
+        """Queue rows that were executed."""
+
+    @abstractmethod
+    def _bear(self, role: Role, out: list[Command], error: GepipeError) -> None:
+        """Take notice of a misfortune; `error` is what to end with after too many in a row."""
+
+    @abstractmethod
+    def _prosper(self, worker: WorkerId, execution: Execution | None, busy_ns: int) -> None:
+        """Take notice of a ticket that was finished; for infer, of its execution."""
+
+    # --- dealing ----------------------------------------------------------------------------------
+
+    def _deal_rows(self, role: Role, queue: deque[tuple[Batch, Item]], out: list[Command]) -> None:
+        while queue and (worker := self._roster.vacancy(role)) is not None:
+            self._deal_some(role, worker, queue, out)
+
+    def _deal_some(
+        self, role: Role, worker: WorkerId, queue: deque[tuple[Batch, Item]], out: list[Command]
+    ) -> None:
+        count = self._rows_per_ticket(role, len(queue))
+        batch, item = queue.popleft()
+        items = [item]
+        while len(items) < count and queue and queue[0][0] is batch:
+            items.append(queue.popleft()[1])
+        self._deal(worker, batch, items, out)
+
+    def _rows_per_ticket(self, role: Role, waiting: int) -> int:
+        return rows_per_ticket(waiting, self.counts[role].ns_per_item, self._roster.up(role))
+
+    def _deal(self, worker: WorkerId, batch: Batch, items: list[Item], out: list[Command]) -> None:
+        self._tickets += 1
+        self._roster[worker].held.append(RowsTicket(self._tickets, batch, items))
+        rows, seqs = [i.row for i in items], [i.seq for i in items]
+        if worker.role == "pre":
+            payloads = [i.payload for i in items]
+            out.append(Write(worker, self._tickets, batch.input_slot, rows, seqs, payloads))
+        else:
+            metas = [i.meta for i in items]
+            out.append(Read(worker, self._tickets, batch.output_slot, rows, seqs, metas))
+
+    def _deal_run(self, worker: WorkerId, execution: Execution, out: list[Command]) -> None:
+        batch = execution.batch
+        self._tickets += 1
+        execution.number = self._tickets
+        self._roster[worker].held.append(execution)
+        first, last = execution.first, execution.last
+        holes = [row for row in sorted(batch.holes) if first <= row < last]
+        out.append(
+            Run(
+                worker, self._tickets, batch.input_slot, batch.output_slot,
+                first, last, holes, execution.seq,
+            )
+        )  # fmt: skip
+
+    # --- stages done ------------------------------------------------------------------------------
+
+    def _rows_written(self, batch: Batch, count: int) -> None:
+        batch.unwritten -= count
+        if batch.unwritten or not batch.whole:
+            return
+        if len(batch.holes) == len(batch.items):
+            self._inputs.move(batch.input_slot, Slot.FREE)
+            return
+        self._inputs.move(batch.input_slot, Slot.READY)
+        batch.unrun = 1
+        self._run_in_turn(Execution(batch, 0, len(batch.items)))
+
+    def _run_over(self, batch: Batch) -> None:
+        batch.unrun -= 1
+        if batch.unrun:
+            return
+        self._inputs.move(batch.input_slot, Slot.FREE)
+        live = batch.live(0, len(batch.items))
+        batch.unread = len(live)
+        if not live:
+            self._outputs.move(batch.output_slot, Slot.FREE)
+            return
+        self._outputs.move(batch.output_slot, Slot.READY)
+        self._outputs.move(batch.output_slot, Slot.DRAINING)
+        for item in live:
+            item.deaths = 0
+        self._read_in_turn(batch, live)
+
+    def _run_failed(self, execution: Execution, worker: WorkerId, fault: Fault) -> None:
+        """Retry once whole, elsewhere if possible; then halve until only the culprit is left."""
+        batch = execution.batch
+        execution.deaths += 1
+        execution.avoid = worker
+        live = batch.live(execution.first, execution.last)
+        if execution.deaths <= DEATHS_SURVIVED:
+            self._run_next(batch, [execution])
+        elif len(live) > 1 and fault.kind != "timeout":
+            batch.unrun += 1
+            self._run_next(batch, execution.halves())
+        else:
+            for item in live:
+                self._set_aside(batch, item, "infer", fault)
+            self._run_over(batch)
+
+    def _rows_read(self, batch: Batch, count: int) -> None:
+        batch.unread -= count
+        if not batch.unread:
+            self._outputs.move(batch.output_slot, Slot.FREE)
+
+    # --- replies and deaths -----------------------------------------------------------------------
+
+    def _replied(
+        self,
+        worker: WorkerId,
+        number: int,
+        busy_ns: int,
+        results: Sequence[bytes | Fault],
+        out: list[Command],
+    ) -> None:
+        held = self._roster[worker].held
+        if not held or held[0].number != number:
+            raise InternalError(f"{worker} answered ticket {number}, which it does not hold")
+        ticket = held.popleft()
+        batch = ticket.batch
+        if isinstance(ticket, Execution):
+            self.counts["infer"].add(ticket.last - ticket.first, busy_ns)
+            (result,) = results
+            if isinstance(result, Fault):
+                self._run_failed(ticket, worker, result)
+                self._bear("infer", out, BackendError(f"every execution fails: {result.text}"))
+            else:
+                self._prosper(worker, ticket, busy_ns)
+                self._run_over(batch)
+            return
+        self._prosper(worker, None, busy_ns)
+        self.counts[worker.role].add(len(ticket.items), busy_ns)
+        for item, result in zip(ticket.items, results, strict=True):
+            if isinstance(result, Fault):
+                self._set_aside(batch, item, worker.role, result)
+            elif worker.role == "pre":
+                item.meta = result
+                item.payload = b""
+            else:
+                self._succeed(item, result)
+        if worker.role == "pre":
+            self._rows_written(batch, len(ticket.items))
+        else:
+            self._rows_read(batch, len(ticket.items))
+
+    def _exited(self, event: WorkerExited, out: list[Command]) -> None:
+        worker, role = event.worker, event.worker.role
+        place = self._roster[worker]
+        held, place.held, place.up = place.held, deque(), False
+        self.counts[role].restarts += 1
+        out.append(StartWorker(worker))
+        fault = Fault("timeout" if event.hung else "crash", f"{role} worker {event.cause}")
+        # Back to the front of the queue, the oldest first: what waits for it waits least.
+        for ticket in reversed(held):
+            if isinstance(ticket, Execution):
+                if ticket.seq == event.culprit:
+                    self._run_failed(ticket, worker, fault)
+                else:
+                    self._run_next(ticket.batch, [ticket])
+            else:
+                self._deal_again(ticket, event.culprit, role, fault)
+        self._bear(
+            role,
+            out,
+            WorkerError(
+                f"{self._names[role]}: {DEATHS_IN_A_ROW[role]} workers in a row ended "
+                f"without finishing anything, the last one {event.cause}"
+            ),
+        )
+
+    def _deal_again(self, ticket: RowsTicket, culprit: int, role: Role, fault: Fault) -> None:
+        queue = self._rows_of(role, ticket.batch)
+        over = 0
+        for item in reversed(ticket.items):
+            if item.seq == culprit:
+                item.deaths += 1
+            if item.deaths > DEATHS_SURVIVED:
+                twice = Fault(fault.kind, f"{fault.text}, twice, while on this item")
+                self._set_aside(ticket.batch, item, role, twice)
+                over += 1
+            else:
+                queue.appendleft((ticket.batch, item))
+        if over and role == "pre":
+            self._rows_written(ticket.batch, over)
+        elif over:
+            self._rows_read(ticket.batch, over)
+
+    def _set_aside(self, batch: Batch, item: Item, role: Role, fault: Fault) -> None:
+        batch.holes.add(item.row)
+        self._fail(item, self._names[fault.role or role], fault)
