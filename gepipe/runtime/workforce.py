@@ -48,7 +48,8 @@ def make_links(plan: SlotPlan) -> list[Link]:
     links: list[Link] = []
     try:
         for layout in (plan.inputs, plan.outputs):
-            links.append((SharedBuffer.create(plan.depth * layout.slot_nbytes), layout))
+            nbytes = plan.depth * layout.slot_nbytes
+            links.append((SharedBuffer.create(nbytes), layout))  # noqa: PERF401 - closed below
     except BaseException:
         for buffer, _ in links:
             buffer.close()
