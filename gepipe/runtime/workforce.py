@@ -49,7 +49,7 @@ def make_links(plan: SlotPlan) -> list[Link]:
     try:
         for layout in (plan.inputs, plan.outputs):
             nbytes = plan.depth * layout.slot_nbytes
-            links.append((SharedBuffer.create(nbytes), layout))  # noqa: PERF401 - closed below
+            links.append((SharedBuffer.create(nbytes), layout))
     except BaseException:
         for buffer, _ in links:
             buffer.close()
