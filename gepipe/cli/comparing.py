@@ -55,8 +55,8 @@ def _plain(found: Comparison, problems: list[str]) -> dict[str, Any]:
 def _lines(found: Comparison, problems: list[str]) -> Iterator[str]:
     for name, side in zip("ab", found.sides, strict=True):
         yield f"{name}: {side}"
-    for note in found.notes:
-        yield f"note: {note}"
+        own = (note for note in found.notes if note.startswith(f"{name}: "))
+        yield from (f"  {note.removeprefix(f'{name}: ')}" for note in own)
     for side, (number, why) in found.failed.items():
         yield f"{side}: {count(number, 'item')} failed; the first: {why}"
     rows = [

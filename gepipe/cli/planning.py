@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gepipe.cli.text import count, harmless, print_out, size
+from gepipe.cli.text import count, harmless, print_out, size, spread
 from gepipe.ops.plan import plan_post, plan_pre
 from gepipe.pipeline.check import resolve
 from gepipe.pipeline.neighbours import text
@@ -67,28 +67,20 @@ def _facts(
 
 
 def _lines(spec: PipelineSpec, start: StartPlan, info: ModelInfo, slots: SlotPlan) -> Iterator[str]:
-    devices = sorted({options.device for options in start.engines})
-    threads = start.engines[0].threads
-    yield f"{spec.name}: {'; '.join((*start.notes, *info.notes))}"
+    notes = (*start.notes, *info.notes)
+    yield from spread(f"{spec.name}: {notes[0]}", notes[1:])
     yield f"processors: {start.cpus}"
-    yield f"{spec.pre.name}: {count(start.pre_workers, 'worker')}, limit {_limit(spec.pre.timeout)}"
+    yield f"{spec.pre.name}: {count(start.pre_workers, 'worker')}, {_limit(spec.pre.timeout)}"
     for line in plan_pre(spec.pre.ops).describe():
         yield f"  {line}"
-    where = "on the CPU" if start.on_cpu else f"devices {', '.join(map(str, devices))}"
-    yield (
-        f"{spec.infer.name}: {count(len(start.engines), 'process', 'processes')}"
-        f" {where}, {count(threads, 'thread')} each, limit {_limit(start.timeout_s)}"
-    )
+    yield f"{spec.infer.name}: {_processes(start)}, {_limit(start.timeout_s)}"
     if start.model:
         yield f"  model {start.model}"
     for word, rows in (("takes", info.inputs), ("makes", info.outputs)):
         yield f"  {word} " + ", ".join(f"{row.name} {text(row)}" for row in rows)
     sizes = ", ".join(map(str, info.gears)) or "any"
     yield f"  batch {slots.inputs.batch}; the model takes {sizes}"
-    yield (
-        f"{spec.post.name}: {count(start.post_workers, 'worker')}, "
-        f"limit {_limit(spec.post.timeout)}"
-    )
+    yield f"{spec.post.name}: {count(start.post_workers, 'worker')}, {_limit(spec.post.timeout)}"
     for line in _post(spec):
         yield f"  {line}"
     yield (
@@ -98,12 +90,21 @@ def _lines(spec: PipelineSpec, start: StartPlan, info: ModelInfo, slots: SlotPla
     )
 
 
+def _processes(start: StartPlan) -> str:
+    text = count(len(start.engines), "process", "processes")
+    if start.on_cpu:
+        return f"{text} on the CPU, {count(start.engines[0].threads, 'thread')} each"
+    devices = sorted({options.device for options in start.engines})
+    plural = "s" * (len(devices) > 1)
+    return f"{text} on device{plural} {', '.join(map(str, devices))}"
+
+
 def _post(spec: PipelineSpec) -> list[str]:
     return plan_post(spec.post.ops).describe()
 
 
 def _limit(seconds: float | None) -> str:
-    return "none" if seconds is None else f"{seconds:g} s"
+    return "no limit" if seconds is None else f"limit {seconds:g} s"
 
 
 def _tensor(spec: Any) -> dict[str, Any]:

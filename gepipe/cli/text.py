@@ -5,9 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from typing import TextIO
+from collections.abc import Sequence
+from typing import Final, TextIO
 
 from gepipe.errors import GepipeError
+
+_NOTES_ON_A_LINE: Final = 2
 
 
 def harmless(text: str) -> str:
@@ -22,6 +25,13 @@ def harmless(text: str) -> str:
 def harmless_lines(text: str) -> str:
     """Return `text` as `harmless` does, but with its line breaks."""
     return "\n".join(harmless(line.expandtabs(4)) for line in text.splitlines())
+
+
+def spread(heading: str, notes: Sequence[str]) -> list[str]:
+    """Return a heading and what belongs to it: on its line where that is little, else below it."""
+    if len(notes) <= _NOTES_ON_A_LINE:
+        return ["; ".join((heading, *notes))]
+    return [heading, *(f"  {note}" for note in notes)]
 
 
 def _escaped(character: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from gepipe.errors import ItemError
+from gepipe.errors import ConfigError, ItemError
 from gepipe.ops.op import Meta, Op
 from gepipe.tensors import DYNAMIC, TensorSpec
 
@@ -80,15 +80,19 @@ class Geometry(Op):
         return 0.0
 
     def output_spec(self, spec: TensorSpec | None) -> TensorSpec | None:
-        """Return the placed image's shape, -1 where it depends on the item."""
+        """Return the placed image's shape, -1 where it depends on the item.
+
+        Raises:
+            ConfigError: No image of the size that it is given can be placed.
+        """
         if spec is None or len(spec.shape) not in (2, 3):
             return None
         height, width, channels = (*spec.shape, 1)[:3]
         if DYNAMIC not in (height, width):
             try:
                 height, width = self.place(height, width).canvas
-            except ItemError:
-                return None
+            except ItemError as error:
+                raise ConfigError(str(error)) from error
         else:
             height, width = self.fixed_size()
         return TensorSpec("", spec.dtype, (height, width, channels))

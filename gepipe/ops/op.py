@@ -73,5 +73,8 @@ class Op:
 
         Returns:
             dtype and shape of its result, or None where that cannot be known.
+
+        Raises:
+            ConfigError: It can never work on what it is given.
         """
         return None

@@ -93,7 +93,11 @@ class PreProgram:
         write_rows(value, rows)
 
     def output_specs(self) -> TensorSpec | None:
-        """Return dtype and shape of what the chain returns for one item, None if unknown."""
+        """Return dtype and shape of what the chain returns for one item, None if unknown.
+
+        Raises:
+            ConfigError: An operator can never work on what the one before makes.
+        """
         spec: TensorSpec | None = None
         for op in self.ops:
             spec = op.output_spec(spec)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from gepipe.errors import ConfigError
 from gepipe.ops.op import Meta, Op
 from gepipe.tensors import DYNAMIC, TensorSpec
 
@@ -71,7 +72,20 @@ class Normalize(Op):
         return arrays.normalize(value, each_channel(self.mean), each_channel(self.std), self.factor)
 
     def output_spec(self, spec: TensorSpec | None) -> TensorSpec | None:
-        """Return the same shape in float32."""
+        """Return the same shape in float32.
+
+        Raises:
+            ConfigError: There are not as many values as channels.
+        """
+        channels = spec.shape[-1] if spec and spec.shape else DYNAMIC
+        for name, given in (("mean", self.mean), ("std", self.std)):
+            count = len(each_channel(given))
+            if channels != DYNAMIC and count not in (1, channels):
+                raise ConfigError(
+                    f"normalize: {name} has {count} values, but the last axis of its input "
+                    f"({spec}) has {channels}; give one value a channel, and put normalize "
+                    "before to_tensor"
+                )
         return spec and TensorSpec(spec.name, "float32", spec.shape)
 
 

@@ -62,9 +62,22 @@ class Python(Op):
         """Import the function.
 
         Raises:
-            ConfigError: It does not import; the message names the operator and the file.
+            ConfigError: It does not import, or cannot be called with the arguments; the message
+                names the operator and the file.
         """
-        _ = self._loaded
+        function, takes_meta = self._loaded
+        try:
+            signature = inspect.signature(function)
+        except (TypeError, ValueError):  # written in C without a signature
+            return
+        try:
+            signature.bind(*[None] * (1 + takes_meta), **self.args)
+        except TypeError as error:
+            given = ["value", *["meta"] * takes_meta, *(f"{name}=…" for name in self.args)]
+            raise ConfigError(
+                f"python: {self.label}: {error}; it would be called as "
+                f"{getattr(function, '__name__', 'f')}({', '.join(given)})"
+            ) from None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"function": self.function, "args": self.args}  # without what setup() imported

@@ -11,11 +11,13 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from gepipe.errors import ConfigError, GepipeError
 from gepipe.io.parquet import ParquetSink, require_pyarrow
+from gepipe.ops.plan import plan_pre
 from gepipe.pipeline import neighbours
 from gepipe.pipeline.bodies import InferBody
 from gepipe.pipeline.conversion import prepare
@@ -23,6 +25,7 @@ from gepipe.pipeline.crews import pickled, worker_environment
 from gepipe.pipeline.fit import device_memory
 from gepipe.pipeline.job import chosen_source, require_apart
 from gepipe.pipeline.plan import StartPlan, plan_slots, plan_start
+from gepipe.pipeline.trial import Trial
 from gepipe.runtime.probe import set_up
 from gepipe.runtime.worker import ModelInfo
 from gepipe.spec.load import load
@@ -104,9 +107,9 @@ def check(
     found = Findings()
     spec = found.attempt(lambda: load(path, overrides))
     if spec is not None:
-        _check_source(spec, inputs, found)
+        source = _check_source(spec, inputs, found)
         _check_sink(spec, inputs, found)
-        _check_stages(spec, found)
+        _check_stages(spec, source, found)
     return found
 
 
@@ -116,7 +119,8 @@ def open_model(spec: PipelineSpec, start: StartPlan) -> ModelInfo:
     Raises:
         GepipeError: It does not open.
     """
-    (info,) = set_up([("infer", _infer_body(spec, start))], environ=worker_environment())
+    body = InferBody(start.engine, start.model, start.engines[0])
+    (info,) = set_up([("infer", pickled(body, spec.infer.name))], environ=worker_environment())
     if not isinstance(info, ModelInfo):
         assert info is not None
         raise info
@@ -138,23 +142,26 @@ def resolve(spec: PipelineSpec) -> tuple[PipelineSpec, StartPlan, ModelInfo, Slo
     return spec, start, info, plan_slots(spec, start, info)
 
 
-def _check_source(spec: PipelineSpec, inputs: Sequence[str], found: Findings) -> None:
+def _check_source(spec: PipelineSpec, inputs: Sequence[str], found: Findings) -> Source | None:
+    """Return the source if its inputs can be looked at before the start."""
     if spec.source is None and not inputs:
         found.warnings.append("there is no source; give the inputs with --input")
-        return
+        return None
     source: Source | None = found.attempt(lambda: chosen_source(spec, inputs))
     if source is None:
-        return
+        return None
     reader = found.attempt(lambda: source.reader)
     if reader is None:
-        return
+        return None
     found.errors += neighbours.undecoded_source(spec, reader)
     if not source.finite or getattr(source, "path", "") == "-":
         found.notes.append("inputs: cannot be counted before the start")
-        return
+        return None
     found.input_count = found.attempt(lambda: sum(1 for _ in source.entries()))
-    if found.input_count is not None:
-        found.notes.append(f"inputs: {found.input_count:,}")
+    if found.input_count is None:
+        return None
+    found.notes.append(f"inputs: {found.input_count:,}")
+    return source
 
 
 def _check_sink(spec: PipelineSpec, inputs: Sequence[str], found: Findings) -> None:
@@ -207,12 +214,10 @@ def _check_apart(spec: PipelineSpec, source: Source) -> None:
     require_apart(spec, source, cast("Sink", spec.sink), source.entries if again else tuple)
 
 
-def _check_stages(spec: PipelineSpec, found: Findings) -> None:
+def _check_stages(spec: PipelineSpec, source: Source | None, found: Findings) -> None:
     prepared: PipelineSpec | None = found.attempt(lambda: prepare(spec))
-    if prepared is None:
-        return
-    spec = prepared
-    start = found.attempt(lambda: plan_start(spec))
+    spec = prepared or spec
+    start = found.attempt(lambda: plan_start(spec)) if prepared is not None else None
     workers: list[tuple[Role, bytes]] = []
     stages: list[str] = []
 
@@ -224,35 +229,56 @@ def _check_stages(spec: PipelineSpec, found: Findings) -> None:
 
     if start is not None:
         found.notes += start.notes
-        add("infer", spec.infer.name, lambda: _infer_body(spec, start))
+        bodies = _infer_bodies(start)
+        for device, body in bodies.items():
+            name = f"{spec.infer.name}: device {device}" if len(bodies) > 1 else spec.infer.name
+            add("infer", name, partial(pickled, body, spec.infer.name))
     add("pre", spec.pre.name, lambda: pickled(Preparation(spec.pre.ops), spec.pre.name))
     add("post", spec.post.name, lambda: pickled(Preparation(spec.post.ops), spec.post.name))
     for stage, outcome in zip(stages, set_up(workers, environ=worker_environment()), strict=True):
         if isinstance(outcome, ModelInfo):
-            found.model = outcome
+            found.model = found.model or outcome
         elif outcome is not None:
             found.errors += [f"{stage}: {line}" for line in str(outcome).splitlines()]
     if start is not None and found.model is not None:
-        _check_neighbours(spec, start, found.model, found)
+        _check_neighbours(spec, start, found.model, source, found)
         found.notes += found.attempt(lambda: device_memory(spec, start)) or ()
 
 
 def _check_neighbours(
-    spec: PipelineSpec, start: StartPlan, info: ModelInfo, found: Findings
+    spec: PipelineSpec,
+    start: StartPlan,
+    info: ModelInfo,
+    source: Source | None,
+    found: Findings,
 ) -> None:
     found.notes += [*info.notes, *_tensors(info)]
+    if found.attempt(lambda: [plan_pre(spec.pre.ops).output_specs()]) is None:
+        return  # what pre makes cannot be compared
     mismatches = [
         *neighbours.input_mismatches(spec, info),
         *neighbours.output_mismatches(spec, info),
     ]
     found.errors += mismatches
     found.warnings += neighbours.unknown_input(spec, info)
+    found.warnings += neighbours.open_size(spec, info)
     found.warnings += neighbours.batch_mismatches(spec, info)
     try:
-        plan_slots(spec, start, info)
+        slots = plan_slots(spec, start, info)
     except GepipeError as error:
         if not mismatches:  # it would only say the same in other words
             found.errors.append(str(error))
+        return
+    if source is not None and found.input_count and not found.errors:
+        found.attempt(lambda: _try_inputs(spec, source, slots))
+
+
+def _try_inputs(spec: PipelineSpec, source: Source, slots: SlotPlan) -> None:
+    trial = Trial.of(spec, source, slots.inputs.tensors)
+    body = pickled(trial, spec.pre.name)
+    (outcome,) = set_up([("pre", body)], environ=worker_environment())
+    if isinstance(outcome, GepipeError):
+        raise ConfigError(f"{spec.pre.name}: {outcome}")
 
 
 def _tensors(info: ModelInfo) -> Iterator[str]:
@@ -260,5 +286,9 @@ def _tensors(info: ModelInfo) -> Iterator[str]:
         yield f"model {word} " + ", ".join(f"{row.name} {neighbours.text(row)}" for row in rows)
 
 
-def _infer_body(spec: PipelineSpec, start: StartPlan) -> bytes:
-    return pickled(InferBody(start.engine, start.model, start.engines[0]), spec.infer.name)
+def _infer_bodies(start: StartPlan) -> dict[int, InferBody]:
+    """Return how the model is opened on each device."""
+    return {
+        options.device: InferBody(start.engine, start.model, options)
+        for options in reversed(start.engines)
+    }

@@ -133,6 +133,8 @@ class Comparison:
 class OutputsAndResult(Op):
     """Return a model's outputs as they are, and what the pipeline's own operators make of them.
 
+    Without operators the outputs are the result, in order, as models may name them differently.
+
     Attributes:
         ops: The pipeline's post operators.
     """
@@ -149,13 +151,14 @@ class OutputsAndResult(Op):
         """Return both."""
         from gepipe.ops import scores
 
-        result: Any = None
+        outputs = scores.dump(value, None)
+        result: Any = list(outputs.values())
         if self.ops:
             try:
                 result = plan_post(self.ops)(value, meta)
             except ItemError as error:
                 result = {"failed": error.kind}
-        return {"outputs": scores.dump(value, None), "result": result}
+        return {"outputs": outputs, "result": result}
 
 
 @dataclass(frozen=True)
@@ -196,7 +199,7 @@ def compare(request: CompareRequest) -> Comparison:
     source = FirstEntries(chosen_source(spec, request.inputs), request.limit)
     first, second = _specs(spec, request, source)
     notes: list[str] = []
-    first, second = (_for_pixels(each, spec, notes) for each in (first, second))
+    first, second = _for_pixels(first, spec, "a", notes), _for_pixels(second, spec, "b", notes)
     names = (_words(first), _words(second))
     found = Comparison(request, names)
     with ExitStack() as stack:
@@ -224,10 +227,10 @@ def _specs(
     first = request.backend_a or runs[0]
     second = request.backend_b or (runs[1] if request.model_b is not None else "ge")
     if (models[0], first) == (models[1], second):
-        raise ConfigError(
-            f"both sides are {models[0]} on {first}; the model in the YAML is converted already: "
-            "give the original with --model-a model.onnx"
-        )
+        other = "another model with --model-b, or another engine with --backend-b"
+        if first == "ge":
+            other = "the ONNX model that it was converted from with --model-a model.onnx"
+        raise ConfigError(f"both sides are {models[0]} on {first}; give {other}")
     made = []
     for model, name in zip(models, (first, second), strict=True):
         options = dict(spec.infer.backend.options) if spec.infer.backend.name == name else {}
@@ -252,7 +255,9 @@ def _specs(
     return made[0], made[1]
 
 
-def _for_pixels(side: PipelineSpec, spec: PipelineSpec, notes: list[str]) -> PipelineSpec:
+def _for_pixels(
+    side: PipelineSpec, spec: PipelineSpec, name: str, notes: list[str]
+) -> PipelineSpec:
     """Take out of pre what a model with AIPP does by itself."""
     model = side.infer.model
     assert model is not None
@@ -266,7 +271,7 @@ def _for_pixels(side: PipelineSpec, spec: PipelineSpec, notes: list[str]) -> Pip
         return side
     split = split_for_aipp(spec.pre.ops, order=_order_of(model, spec))
     dropped = ", ".join(op.title for op in split.dropped)
-    notes.append(f"{model} takes 8-bit pixels: {dropped} of pre left to it")
+    notes.append(f"{name}: it takes 8-bit pixels: {dropped} of pre left to it")
     pre = spec.pre.model_copy(update={"ops": split.ops})
     stages = tuple(pre if stage is spec.pre else stage for stage in side.stages)
     return side.model_copy(update={"stages": stages})

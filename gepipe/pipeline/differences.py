@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -140,11 +141,11 @@ def agrees(first: Any, second: Any, tolerance: float) -> bool:  # noqa: PLR0911 
             return False
         if a.dtype.kind != "f":
             return bool((a == b).all())
-        scale = max(1.0, float(np.abs(a).max(initial=0)))
+        scale = max(1.0, float(np.abs(a[np.isfinite(a)]).max(initial=0)))
         return bool(np.allclose(a, b, rtol=0, atol=tolerance * scale, equal_nan=True))
     if isinstance(first, float) and isinstance(second, float | int):
-        if first != first and second != second:  # noqa: PLR0124 - both NaN
-            return True
+        if not (math.isfinite(first) and math.isfinite(second)):
+            return first == second or (math.isnan(first) and math.isnan(second))
         return abs(first - second) <= tolerance * max(1.0, abs(first), abs(second))
     return bool(first == second)
 

@@ -70,6 +70,23 @@ def unknown_input(spec: PipelineSpec, info: ModelInfo) -> Iterator[str]:
         )
 
 
+def open_size(spec: PipelineSpec, info: ModelInfo) -> Iterator[str]:
+    """Say that only items of one size will fit, and nothing makes them that size."""
+    made = plan_pre(spec.pre.ops).output_specs()
+    if made is None or len(info.inputs) != 1:
+        return
+    (row,) = info.inputs
+    known = [its != DYNAMIC for its in made.shape]
+    if not any(known) or not row.accepts(made):
+        return  # nothing is known, or it is told as a mismatch
+    if any(mine != DYNAMIC and not its for mine, its in zip(row.shape, known, strict=True)):
+        yield (
+            f"stage {spec.pre.name!r} makes {text(made)}, as large as the inputs are; the model's "
+            f"input {row.name!r} takes {text(row)}: all others will be set aside; add a resize, "
+            "center_crop or letterbox to that size"
+        )
+
+
 def _remedy(made: TensorSpec, row: TensorSpec, gears: Sequence[int]) -> str:
     ours, theirs = made.shape, row.shape
     if len(gears) == 1 and ours == (gears[0], *theirs):
@@ -90,7 +107,7 @@ def _remedy(made: TensorSpec, row: TensorSpec, gears: Sequence[int]) -> str:
             wanted = ", ".join("any" if n == DYNAMIC else str(n) for n in size[1])
             hints.append(f"set the size in resize, center_crop or letterbox to [{wanted}]")
         if not _fits(channels[:1], channels[1:]):
-            color = {1: "grey", 3: "rgb or bgr"}.get(channels[1])
+            color = {1: "gray", 3: "rgb or bgr"}.get(channels[1])
             hints.append(
                 f"use `decode_image: {{color: …}}` with {color}"
                 if color

@@ -477,6 +477,49 @@ def test_a_check_finds_everything_at_once(place):
         assert each in said
 
 
+BAD_OPS = """
+def grey(value):
+    return value[:, :, 0]
+
+def broken(value):
+    return value.nothing
+
+def picky(value):
+    from gepipe.errors import ItemError
+    raise ItemError("blurred", "not sharp")
+"""
+
+
+@pytest.mark.parametrize(
+    ("ops", "words"),
+    [
+        ("decode_image, {normalize: {scale: 1/255}}, to_tensor", "the first 3 inputs all fail"),
+        ("decode_image, {resize: 8}, {python: './bad.py:grey'}, to_tensor", "[1, 8, 8]"),
+        ("decode_image, {python: './bad.py:broken'}, to_tensor", "AttributeError"),
+        ("decode_image, {resize: 8}, {python: {function: './bad.py:grey', args: {x: 1}}}", "'x'"),
+        ("decode_image, {resize: 8}, {normalize: {mean: [1, 2]}}, to_tensor", "2 values"),
+        ("decode_image, {resize: 8}, {center_crop: 9}, to_tensor", "smaller than size"),
+    ],
+)
+def test_what_every_item_would_fail_of_is_refused_before_the_start(place, ops, words):
+    (place / "bad.py").write_text(BAD_OPS)
+
+    done = gepipe(place, "check", "tiny.yaml", "--set", f"preprocess.ops=[{ops}]")
+
+    assert done.returncode == 2, done.stdout
+    assert words in done.stderr
+
+
+def test_inputs_that_are_bad_themselves_are_no_reason_to_refuse(place):
+    (place / "bad.py").write_text(BAD_OPS)
+    picky = "decode_image, {resize: 8}, {python: './bad.py:picky'}, to_tensor"
+    for name in range(5):
+        (place / "photos" / f"{name}.jpg").write_bytes(b"")
+
+    assert gepipe(place, "check", "tiny.yaml").returncode == 0
+    assert gepipe(place, "check", "tiny.yaml", "--set", f"preprocess.ops=[{picky}]").returncode == 0
+
+
 def test_a_check_does_not_load_the_engine_into_its_own_process(place):
     code = (
         "import sys\n"

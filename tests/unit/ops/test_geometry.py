@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gepipe.errors import ItemError
+from gepipe.errors import ConfigError, ItemError
 from gepipe.ops.geometry import note
 from gepipe.ops.image import CenterCrop, Letterbox, Pad, Resize
 from gepipe.tensors import TensorSpec
@@ -168,3 +168,8 @@ def test_shapes_are_known_before_the_start():
     assert Letterbox((8, 9)).output_spec(unknown).shape == (8, 9, 3)
     assert Pad(border=1).output_spec(TensorSpec("", "uint8", (4, 5, 3))).shape == (6, 7, 3)
     assert Resize(size=9).output_spec(None) is None
+
+
+def test_a_size_that_never_fits_is_known_before_the_first_item():
+    with pytest.raises(ConfigError, match="smaller than size"):
+        CenterCrop(300).output_spec(TensorSpec("", "uint8", (224, 224, 3)))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gepipe.errors import ItemError
+from gepipe.errors import ConfigError, ItemError
 from gepipe.ops.tensor import Cast, Normalize, ToTensor
 from gepipe.tensors import TensorSpec
 
@@ -102,3 +102,13 @@ def test_shapes_are_known_before_the_start():
     assert ToTensor().output_spec(image) == TensorSpec("", "float32", (3, 224, 225))
     assert ToTensor().output_spec(None) == TensorSpec("", "float32", (-1, -1, -1))
     assert Cast("float16").output_spec(image) == TensorSpec("", "float16", (224, 225, 3))
+
+
+@pytest.mark.parametrize("name", ["mean", "std"])
+def test_a_wrong_number_of_channels_is_known_before_the_first_item(name):
+    op = Normalize(**{name: (1.0, 2.0)})
+
+    with pytest.raises(ConfigError, match=f"{name} has 2 values.* has 3; give one value a channel"):
+        op.output_spec(TensorSpec("", "uint8", (-1, -1, 3)))
+    assert op.output_spec(TensorSpec("", "uint8", (4, 4, -1))) is not None
+    assert op.output_spec(None) is None

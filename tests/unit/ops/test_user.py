@@ -124,3 +124,40 @@ def test_what_does_not_import_is_named_with_operator_and_file(module, text, refe
 def test_a_reference_has_two_parts(reference):
     with pytest.raises(ValueError, match="my_module:function"):
         Python(reference)
+
+
+class Scaled:
+    def __init__(self, value, factor):
+        self.value = value * factor
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "words"),
+    [
+        (
+            with_default,
+            {"foo": 1},
+            r"unexpected keyword argument 'foo'.*with_default\(value, foo=…",
+        ),
+        (two, {"value": 1}, "multiple values"),
+        (Scaled, {"facter": 2}, "facter"),
+        (lambda: 0, {}, "too many positional"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_before_the_first_item(function, args, words):
+    with pytest.raises(ConfigError, match=words):
+        Python(function, args).setup()
+
+
+@pytest.mark.parametrize(
+    ("function", "args"),
+    [
+        (two, {}),
+        (with_default, {"factor": 2}),
+        (Scaled, {"factor": 2}),
+        (np.asarray, {}),
+        (max, {}),
+    ],
+)
+def test_arguments_that_fit_pass(function, args):
+    Python(function, args).setup()

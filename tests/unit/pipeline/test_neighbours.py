@@ -57,7 +57,7 @@ def test_a_wrong_size_names_both_ends_and_what_to_do():
         (chain(layout="nhwc"), IMAGE, "to_tensor: {layout: nchw}"),
         (chain(), TensorSpec("x", "float32", (224, 224, 3)), "to_tensor: {layout: nhwc}"),
         (chain(normalize=False), IMAGE, "cast: float32"),
-        (chain(), TensorSpec("x", "float32", (1, 224, 224)), "with grey"),
+        (chain(), TensorSpec("x", "float32", (1, 224, 224)), "with gray"),
         (chain(), TensorSpec("x", "float32", (150528,)), "make 1 axes"),
     ],
 )
@@ -153,3 +153,15 @@ def test_files_that_nobody_decodes_are_a_finding(ops, found):
 
 def test_arrays_need_no_decoding():
     assert not list(neighbours.undecoded_source(pipeline("to_tensor"), object()))
+
+
+def test_an_open_size_for_a_fixed_input_is_said():
+    ops = "{decode_image: rgb}, {normalize: {mean: 127}}, to_tensor"
+
+    (found,) = neighbours.open_size(pipeline(ops), model())
+
+    assert "makes float32 [3, any, any], as large as the inputs are" in found
+    assert not list(neighbours.open_size(pipeline(chain()), model()))
+    assert not list(neighbours.open_size(pipeline("{python: 'a:b'}, to_tensor"), model()))
+    free = TensorSpec("input", "float32", (3, -1, -1))
+    assert not list(neighbours.open_size(pipeline(ops), model(inputs=[free])))

@@ -1,0 +1,82 @@
+"""Tries the first inputs before the start: whether pre makes of them what the model takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from gepipe.errors import ConfigError, ItemError
+from gepipe.ops.plan import plan_pre
+from gepipe.pipeline.bodies import PreBody
+
+if TYPE_CHECKING:
+    from gepipe.io.source import Entry, Source
+    from gepipe.spec.model import PipelineSpec
+    from gepipe.tensors import TensorSpec
+
+#: Inputs that are looked at, and failures among them that are taken as a sign.
+_TRIED: Final = 8
+_SIGNS: Final = 3
+#: Failures that lie in the pipeline; all others may lie in the input.
+_OURS: Final = ("shape", "meta")
+
+
+@dataclass
+class Trial:
+    """Does the work of a pre worker on a few inputs, and forgets the results.
+
+    Attributes:
+        body: What the worker runs.
+        entries: The inputs.
+        rows: What the model takes for one item, all extents known.
+    """
+
+    body: PreBody
+    entries: Sequence[Entry]
+    rows: Sequence[TensorSpec]
+
+    @classmethod
+    def of(cls, spec: PipelineSpec, source: Source, batch: Sequence[TensorSpec]) -> Trial:
+        """Return a trial of a pipeline's first inputs.
+
+        Args:
+            spec: The pipeline as it is run.
+            source: Its inputs.
+            batch: What the model takes for a batch.
+        """
+        entries = tuple(islice(source.entries(), _TRIED))
+        rows = tuple(tensor.row for tensor in batch)
+        return cls(PreBody(source.reader, plan_pre(spec.pre.ops)), entries, rows)
+
+    def setup(self) -> None:
+        """Try the inputs until one fits.
+
+        Raises:
+            ConfigError: None does, and that does not lie in the files.
+        """
+        import numpy as np
+
+        self.body.setup()
+        signs: list[str] = []
+        for entry in self.entries:
+            rows = {row.name: np.zeros(row.shape, row.dtype) for row in self.rows}
+            try:
+                self.body.write(entry.payload, rows)
+            except ItemError as error:
+                if error.kind not in _OURS:
+                    continue
+                signs.append(f"{entry.source}: {error}")
+            except ConfigError:
+                raise
+            except Exception as error:  # noqa: BLE001 - user code may raise anything
+                signs.append(f"{entry.source}: {type(error).__name__}: {error}")
+            else:
+                return
+            if len(signs) == _SIGNS:
+                break
+        if signs:
+            which = f"the first {len(signs)} inputs" if len(signs) > 1 else "the first input"
+            fail = "all fail" if len(signs) > 1 else "fails"
+            raise ConfigError(f"{which} {fail}: {signs[0]}")
