@@ -1,0 +1,208 @@
+"""A model on a device, as the server's Python backend calls it: the class behind `backend/ge`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from gepipe import plugins
+from gepipe.engines.gears import portions
+from gepipe.errors import ConfigError, GepipeError, InternalError, ItemError
+from gepipe.pipeline.bodies import InferBody
+from gepipe.pipeline.crews import pickled, worker_environment
+from gepipe.pipeline.preload import PRELOAD
+from gepipe.runtime.memory import SlotLayout
+from gepipe.runtime.process import start_server
+from gepipe.serving.declared import ROWS, Declared
+from gepipe.serving.execution import Execution
+from gepipe.serving.host import ModelHost
+from gepipe.serving.merging import Ask, checked_rows
+from gepipe.serving.metrics import Metrics
+from gepipe.serving.replies import kind_of, reply_error
+from gepipe.serving.settings import Settings
+from gepipe.tensors import DYNAMIC
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+log = logging.getLogger(__name__)
+
+#: An engine that keeps time itself is killed only if it does not even manage that.
+_KILL_FACTOR: Final = 2
+_KILL_S: Final = 5.0
+#: Asking the server whether a request was cancelled takes 70 microseconds: only where the request
+#: takes the device at least this long.
+_WORTH_ASKING_S: Final = 0.005
+
+
+class Backend:
+    """One instance of a served model.
+
+    Attributes:
+        notes: Facts worth telling the user once.
+    """
+
+    def __init__(self, args: Mapping[str, str], config: Mapping[str, Any], folder: Path) -> None:
+        """Open the model.
+
+        Args:
+            args: What the server hands to `initialize`.
+            config: The model's configuration, parsed.
+            folder: The version folder.
+
+        Raises:
+            GepipeError: The configuration is wrong, or the model cannot be opened.
+        """
+        if args.get("model_instance_kind") == "GPU":
+            raise ConfigError("instance_group: KIND_GPU is for GPUs; expected KIND_MODEL")
+        declared = Declared.read(config)
+        if declared.is_empty:
+            raise ConfigError(
+                "neither input nor output is declared; write them, or start the server without "
+                "--disable-auto-complete-config"
+            )
+        settings = Settings.read(
+            config, folder, args["model_instance_name"], declared.max_batch_size
+        )
+        self._stage = settings.stage
+        start_server(PRELOAD)
+        body = InferBody(settings.engine, settings.model, settings.options)
+        self._host = ModelHost(self._stage, pickled(body, self._stage), worker_environment())
+        try:
+            self._lay_out(declared, settings)
+            self._metrics = Metrics({
+                "model": args["model_name"],
+                "device": str(settings.options.device),
+                "instance": args["model_instance_name"],
+            })  # fmt: skip
+        except BaseException:
+            self._host.close()
+            raise
+        self._losses = 0
+        self._row_s = math.inf
+        self.notes = self._host.info.notes
+
+    def execute(self, requests: Sequence[Any]) -> list[Any]:
+        """Answer requests: one response for each, in order. Never raises."""
+        began = time.monotonic()
+        asks = [Ask() for _ in requests]
+        request_of = dict(zip(asks, requests, strict=True))
+        execution = Execution(
+            self._host,
+            capacity=self._capacity,
+            merged=self._merged,
+            is_unwanted=lambda ask: self._unwanted(request_of[ask], ask, began),
+            report=lambda *what: self._executed(began, *what),
+        )
+        try:
+            for ask, request in zip(asks, requests, strict=True):
+                self._read(request, ask)
+            execution.run([ask for ask in asks if ask.error is None])
+        except Exception as error:  # one that escaped would fail all requests, with our paths
+            log.exception("%s: requests could not be executed", self._stage)
+            for ask in asks:
+                ask.error = ask.error or InternalError(f"{type(error).__name__}: {error}")
+        replies = [self._reply(*pair) for pair in zip(requests, asks, strict=True)]
+        failures = [kind_of(ask.error) for ask in asks if ask.error is not None]
+        self._metrics.answered(len(asks), failures)
+        lost, self._losses = self._host.losses - self._losses, self._host.losses
+        self._metrics.replaced(lost, available=self._host.is_open)
+        return replies
+
+    def close(self) -> None:
+        """Close the model, within the grace of its process."""
+        self._host.close()
+
+    def _lay_out(self, declared: Declared, settings: Settings) -> None:
+        info = self._host.info
+        inputs, outputs = declared.matched(info.inputs, info.outputs)
+        self._merged = declared.max_batch_size > 0
+        self._capacity = declared.max_batch_size or (
+            declared.rows if declared.rows != DYNAMIC else max(info.gears, default=ROWS)
+        )
+        self._inputs = inputs
+        wanted = [spec.name for spec in declared.outputs]
+        self._outputs = {spec.name: spec for spec in outputs if spec.name in wanted}
+        # A row that is a single number has dims [1] in a configuration of batches.
+        self._flat = {spec.name for spec in inputs if not spec.shape and self._merged}
+        limit_s = math.inf
+        if settings.options.timeout_s is not None:
+            executions = len(list(portions(self._capacity, info.gears)))
+            limit_s = executions * settings.options.timeout_s
+            if plugins.load("engines", settings.engine).keeps_time:
+                limit_s = _KILL_FACTOR * limit_s + _KILL_S
+        self._host.lay_out(
+            SlotLayout.of(inputs, self._capacity), SlotLayout.of(outputs, self._capacity), limit_s
+        )
+
+    def _read(self, request: Any, ask: Ask) -> None:
+        arrays: dict[str, NDArray[Any]] = {}
+        try:
+            for tensor in request.inputs():
+                name = tensor.name()
+                array = tensor.as_numpy()
+                arrays[name] = array.reshape(-1) if name in self._flat else array
+            ask.rows = checked_rows(arrays, self._inputs)
+            ask.arrays = arrays
+        except ItemError as error:
+            ask.error = error
+        except Exception as error:  # noqa: BLE001 - what cannot be read is the request's fault
+            ask.error = ItemError("unreadable", f"the tensors cannot be read: {error}")
+
+    def _unwanted(self, request: Any, ask: Ask, began: float) -> ItemError | None:
+        limit_s = request.timeout() / 1e6
+        if limit_s and time.monotonic() - began > limit_s:
+            return ItemError("expired", f"the request's timeout of {limit_s:g} s has passed")
+        if ask.rows * self._row_s >= _WORTH_ASKING_S and request.is_cancelled():
+            return ItemError("cancelled", "the request was cancelled by its client")
+        return None
+
+    def _executed(self, began: float, rows: int, at: float, took_s: float, busy_ns: int) -> None:
+        self._row_s = busy_ns / 1e9 / rows
+        self._metrics.executed(rows, wait_s=at - began, took_s=took_s, busy_s=busy_ns / 1e9)
+
+    def _reply(self, request: Any, ask: Ask) -> Any:
+        if ask.error is not None:
+            return reply_error(self._stage, ask.error)
+        import numpy as np
+        import triton_python_backend_utils as pb_utils
+
+        tensors = []
+        for name in request.requested_output_names():
+            spec = self._outputs.get(name)
+            if spec is None:
+                continue
+            match ask.pieces.get(name, []):
+                case []:
+                    array = np.empty((0, *spec.shape), spec.dtype)
+                case [array]:
+                    pass
+                case pieces:
+                    array = np.concatenate(pieces)
+            if not spec.shape and self._merged:
+                array = array[:, None]
+            tensors.append(pb_utils.Tensor(name, array))
+        return pb_utils.InferenceResponse(output_tensors=tensors)
+
+
+def open_backend(args: Mapping[str, str]) -> Backend:
+    """Open a model in the server's process.
+
+    Raises:
+        Exception: `pb_utils.TritonModelException`, whose text the server shows as it is.
+    """
+    import triton_python_backend_utils as pb_utils
+
+    try:
+        config = json.loads(args["model_config"])
+        opened = Backend(args, config, Path(pb_utils.get_model_dir()))
+    except GepipeError as error:
+        raise pb_utils.TritonModelException(str(error)) from None
+    for note in opened.notes:
+        pb_utils.Logger.log_info(f"{args['model_instance_name']}: {note}")
+    return opened

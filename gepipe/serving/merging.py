@@ -1,0 +1,106 @@
+"""Requests as rows of slots: checked, packed one behind the other, split where too long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gepipe.errors import GepipeError, ItemError
+from gepipe.tensors import TensorSpec
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(slots=True, eq=False)
+class Ask:
+    """What one request asks for.
+
+    Attributes:
+        arrays: Input name to (rows, …) array.
+        rows: How many rows it has.
+        pieces: Output name to the arrays made so far, in the order of the rows.
+        error: Why it is refused, or failed.
+    """
+
+    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    rows: int = 0
+    pieces: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
+    error: GepipeError | None = None
+
+
+class Span(NamedTuple):
+    """Some rows of a request in a slot.
+
+    Attributes:
+        ask: Whose rows.
+        start: Which of its rows is the first.
+        first: In which row of the slot that lies.
+        rows: How many.
+    """
+
+    ask: Ask
+    start: int
+    first: int
+    rows: int
+
+    @property
+    def last(self) -> int:
+        """The row of the slot behind them."""
+        return self.first + self.rows
+
+
+def pack(asks: Sequence[Ask], capacity: int, *, merged: bool) -> Iterator[list[Span]]:
+    """Yield what each slot is filled with.
+
+    Args:
+        asks: The requests, in order; those of no rows need none.
+        capacity: Rows of a slot.
+        merged: Whether several requests may share a slot. A request that fits into a slot is never
+            cut in two.
+    """
+    spans: list[Span] = []
+    used = 0
+    for ask in asks:
+        if spans and (not merged or used + ask.rows > capacity):
+            yield spans
+            spans, used = [], 0
+        for start in range(0, ask.rows, capacity):
+            if start:
+                yield spans
+                spans, used = [], 0
+            rows = min(capacity, ask.rows - start)
+            spans.append(Span(ask, start, used, rows))
+            used += rows
+    if spans:
+        yield spans
+
+
+def checked_rows(arrays: Mapping[str, NDArray[Any]], specs: Sequence[TensorSpec]) -> int:
+    """Return how many rows a request has.
+
+    Args:
+        arrays: Its tensors by name.
+        specs: Row specs of the model's inputs.
+
+    Raises:
+        ItemError: `shape`: a tensor is missing, or is not what the model takes.
+    """
+    counts = {}
+    for spec in specs:
+        array = arrays.get(spec.name)
+        if array is None:
+            raise ItemError("shape", f"input {spec.name!r} is missing")
+        if array.dtype.name != spec.dtype or not array.shape or array.shape[1:] != spec.shape:
+            dims = ", ".join(map(str, ("rows", *spec.shape)))
+            raise ItemError(
+                "shape",
+                f"input {spec.name!r} is {array.dtype.name} {list(array.shape)}; expected "
+                f"{spec.dtype} [{dims}]",
+            )
+        counts[spec.name] = array.shape[0]
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{name!r} has {count}" for name, count in counts.items())
+        raise ItemError("shape", f"the inputs differ in rows: {listed}")
+    return int(next(iter(counts.values())))

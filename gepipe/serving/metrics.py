@@ -1,0 +1,89 @@
+"""What a served model counts, on the server's `/metrics`.
+
+    gepipe_requests_total           requests, well answered or not
+    gepipe_rows_total               rows executed
+    gepipe_failures_total           requests that failed, by `kind`
+    gepipe_device_busy_seconds_total    how long the device has worked
+    gepipe_restarts_total           worker processes that were replaced
+    gepipe_available                1, or 0 while the model is being opened again
+    gepipe_batch_rows               histogram: rows of an execution
+    gepipe_wait_seconds             histogram: from the server's hand-over to the execution
+    gepipe_execution_seconds        histogram: an execution, as the server's process sees it
+
+Labels: model, device, instance. How long requests queue before they are handed over is the
+server's own `nv_inference_queue_duration_us`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+_ROWS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+class Metrics:
+    """The metrics of one instance. An increment takes 16 microseconds, so there are few a batch."""
+
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        self._labels = dict(labels)
+        # The server drops a family to which nobody holds a reference.
+        self._families: dict[str, Any] = {}
+        self._requests = self._counter("requests_total", "requests, well answered or not")
+        self._rows = self._counter("rows_total", "rows executed")
+        self._busy = self._counter("device_busy_seconds_total", "seconds the device has worked")
+        self._restarts = self._counter("restarts_total", "worker processes that were replaced")
+        self._available = self._metric("available", "whether the model is open", "GAUGE")
+        self._batch = self._histogram("batch_rows", "rows of an execution", _ROWS)
+        self._wait = self._histogram("wait_seconds", "from hand-over to execution", _SECONDS)
+        self._execution = self._histogram("execution_seconds", "of an execution", _SECONDS)
+        self._failures: dict[str, Any] = {}
+        self._is_available = True
+        self._available.set(1)
+
+    def executed(self, rows: int, *, wait_s: float, took_s: float, busy_s: float) -> None:
+        """Count an execution."""
+        self._rows.increment(rows)
+        self._busy.increment(busy_s)
+        self._batch.observe(rows)
+        self._wait.observe(wait_s)
+        self._execution.observe(took_s)
+
+    def answered(self, requests: int, failures: Sequence[str]) -> None:
+        """Count answers, and the kinds of those that are failures."""
+        self._requests.increment(requests)
+        for kind in failures:
+            if kind not in self._failures:
+                self._failures[kind] = self._metric(
+                    "failures_total", "requests that failed, by kind", "COUNTER", kind=kind
+                )
+            self._failures[kind].increment(1)
+
+    def replaced(self, processes: int, *, available: bool) -> None:
+        """Count replaced processes, and say whether the model is open."""
+        if processes:
+            self._restarts.increment(processes)
+        if available != self._is_available:
+            self._is_available = available
+            self._available.set(int(available))
+
+    def _counter(self, name: str, text: str) -> Any:
+        return self._metric(name, text, "COUNTER")
+
+    def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> Any:
+        return self._family(name, text, "HISTOGRAM").Metric(
+            labels=self._labels, buckets=[float(each) for each in buckets]
+        )
+
+    def _metric(self, name: str, text: str, type_: str, **labels: str) -> Any:
+        return self._family(name, text, type_).Metric(labels={**self._labels, **labels})
+
+    def _family(self, name: str, text: str, type_: str) -> Any:
+        import triton_python_backend_utils as pb_utils
+
+        if name not in self._families:
+            self._families[name] = pb_utils.MetricFamily(
+                name=f"gepipe_{name}", description=text, kind=getattr(pb_utils.MetricFamily, type_)
+            )
+        return self._families[name]

@@ -1,0 +1,48 @@
+"""Errors as a client of the server sees them: a code, and `stage: kind: text`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from gepipe.errors import ItemError, TensorMismatchError, WorkerError
+
+#: Kinds of failures that may be gone when the request comes again.
+_PASSING: Final = frozenset({"crash", "expired", "timeout", "unavailable"})
+_CANCELLED: Final = "cancelled"
+
+
+def kind_of(error: BaseException) -> str:
+    """Return the machine-readable reason of a failure."""
+    return str(getattr(error, "kind", None) or type(error).__name__)
+
+
+def code_of(error: BaseException) -> str:
+    """Return the server's name of the code for a failure."""
+    kind = kind_of(error)
+    if kind == _CANCELLED:
+        return "CANCELLED"
+    if kind in _PASSING or isinstance(error, WorkerError):
+        return "UNAVAILABLE"
+    if isinstance(error, ItemError | TensorMismatchError):
+        return "INVALID_ARG"
+    return "INTERNAL"
+
+
+def text_of(stage: str, error: BaseException, row: int | None = None) -> str:
+    """Return what the client reads.
+
+    Args:
+        stage: The stage's name.
+        error: What went wrong.
+        row: In which row of the request; None where it has only one.
+    """
+    where = "" if row is None else f"row {row}: "
+    return f"{stage}: {kind_of(error)}: {where}{error}"
+
+
+def reply_error(stage: str, error: BaseException, row: int | None = None) -> Any:
+    """Return the response that says why a request failed; see `text_of`."""
+    import triton_python_backend_utils as pb_utils
+
+    code = getattr(pb_utils.TritonError, code_of(error))
+    return pb_utils.InferenceResponse(error=pb_utils.TritonError(text_of(stage, error, row), code))

@@ -1,0 +1,198 @@
+r"""What the configuration of a served model says beside its tensors.
+
+In `config.pbtxt`, each a text:
+
+    default_model_filename: "model.om"
+    parameters { key: "engine" value: { string_value: "ge" } }            # or onnxruntime
+    parameters { key: "device_ids" value: { string_value: "0,1" } }       # one instance on each
+    parameters { key: "timeout" value: { string_value: "50ms" } }         # of one execution
+    parameters { key: "threads" value: { string_value: "2" } }            # of an engine on the CPU
+    parameters { key: "precision" value: { string_value: "fp16" } }
+    parameters { key: "gears" value: { string_value: "1,4,8" } }
+    parameters { key: "stage" value: { string_value: "inference" } }      # its name in messages
+    parameters { key: "engine_options" value: { string_value: "{\"device\": \"emulator\"}" } }
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from gepipe import plugins
+from gepipe.engines.engine import EngineOptions
+from gepipe.engines.ge import modelfile
+from gepipe.errors import ConfigError, ModelLoadError
+
+_KNOWN: Final = (
+    "device_ids",
+    "engine",
+    "engine_options",
+    "gears",
+    "precision",
+    "stage",
+    "threads",
+    "timeout",
+)
+#: Parameters of Triton's own that a Python backend may be given.
+_SERVERS: Final = frozenset(
+    {"EXECUTION_ENV_PATH", "FORCE_CPU_ONLY_INPUT_TENSORS", "TRITON_BACKEND_CONFIG"}
+)
+_SUFFIXES: Final = (".om", ".onnx")
+#: What the file was called where backends expect it without an ending.
+_BARE: Final = "model"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a model is to be opened, and where.
+
+    Attributes:
+        stage: The stage's name in messages.
+        engine: The engine's registered name.
+        model: The model file.
+        options: How to open it.
+    """
+
+    stage: str
+    engine: str
+    model: Path
+    options: EngineOptions
+
+    @classmethod
+    def read(
+        cls, config: Mapping[str, Any], folder: Path, instance: str = "", batch: int = 0
+    ) -> Settings:
+        """Read the configuration of a model.
+
+        Args:
+            config: `config.pbtxt`, as the server hands it on.
+            folder: The version folder.
+            instance: The instance's name, whose last number chooses the device.
+            batch: Rows of the largest batch.
+
+        Raises:
+            ConfigError: A parameter is wrong.
+            ModelLoadError: There is no model file that the engine takes.
+        """
+        texts = parameters_of(config)
+        engine = texts.get("engine", "ge")
+        if engine not in plugins.names("engines"):
+            known = ", ".join(plugins.names("engines"))
+            raise ConfigError(f"parameter engine: {engine!r} is not installed; installed: {known}")
+        model = model_file(folder, str(config.get("default_model_filename", "")))
+        if engine == "ge":
+            _require_om(model)
+        devices = _numbers("device_ids", texts.get("device_ids", "0"))
+        options = EngineOptions(
+            device=devices[_number_of(instance) % len(devices)],
+            threads=_numbers("threads", texts.get("threads", "1"))[0],
+            batch_size=batch,
+            precision=texts.get("precision", "auto"),
+            gears=_numbers("gears", texts["gears"]) if texts.get("gears") else (),
+            timeout_s=_timeout(texts.get("timeout", "")),
+            extra=_extra(texts.get("engine_options", "")),
+        )
+        return cls(texts.get("stage") or str(config.get("name", "")), engine, model, options)
+
+
+def parameters_of(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the parameters of a configuration.
+
+    Raises:
+        ConfigError: One is not known.
+    """
+    found = {
+        name: str(value.get("string_value", ""))
+        for name, value in (config.get("parameters") or {}).items()
+        if name not in _SERVERS
+    }
+    for name in found:
+        if name not in _KNOWN:
+            hint = plugins.did_you_mean(name, list(_KNOWN))
+            raise ConfigError(f"parameter {name}: unknown; {hint}")
+    return found
+
+
+def model_file(folder: Path, named: str = "") -> Path:
+    """Return the model file in a version folder.
+
+    Args:
+        folder: The version folder.
+        named: The `default_model_filename`, or nothing.
+
+    Raises:
+        ModelLoadError: It is missing, or there are several.
+    """
+    if named:
+        if not (folder / named).is_file():
+            raise ModelLoadError(f"{folder / named}: no such file; default_model_filename names it")
+        return folder / named
+    found = sorted(
+        path
+        for path in folder.iterdir()
+        if path.is_file() and (path.suffix.lower() in _SUFFIXES or path.name == _BARE)
+    )
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise ModelLoadError(
+            f"{folder}: several model files: {names}; name one in default_model_filename"
+        )
+    if not found:
+        raise ModelLoadError(
+            f"{folder}: there is no model file; expected one .om or .onnx file in the version "
+            "folder"
+        )
+    return found[0]
+
+
+def _require_om(model: Path) -> None:
+    try:
+        modelfile.inspect(model)
+    except ModelLoadError as error:
+        if "ONNX" not in str(error):
+            raise
+        raise ModelLoadError(
+            f'{error}, or set the parameter engine to "onnxruntime" to run it on the CPU'
+        ) from None
+
+
+def _number_of(instance: str) -> int:
+    found = re.search(r"_(\d+)$", instance)
+    return int(found[1]) if found else 0
+
+
+def _numbers(name: str, text: str) -> tuple[int, ...]:
+    try:
+        numbers = tuple(int(each) for each in text.split(","))
+    except ValueError:
+        numbers = (-1,)
+    if min(numbers) < 0:
+        raise ConfigError(f'parameter {name}: {text!r}; expected numbers, as in "0,1"')
+    return numbers
+
+
+def _timeout(text: str) -> float | None:
+    if not text:
+        return None
+    from gepipe.spec.units import parse_timeout  # needs pydantic
+
+    try:
+        return parse_timeout(text)
+    except ValueError as error:
+        raise ConfigError(f"parameter timeout: {error}") from None
+
+
+def _extra(text: str) -> Mapping[str, Any]:
+    try:
+        extra = json.loads(text or "{}")
+    except ValueError as error:
+        raise ConfigError(f"parameter engine_options: not JSON: {error}") from None
+    if not isinstance(extra, dict):
+        raise ConfigError(
+            f'parameter engine_options: {text!r}; expected a JSON object, as in {{"profile": "x"}}'
+        )
+    return extra
