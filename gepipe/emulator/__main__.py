@@ -11,7 +11,7 @@ import builtins
 import os
 import sys
 import time
-from argparse import REMAINDER, ArgumentParser
+from argparse import ArgumentParser
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -34,8 +34,9 @@ def main() -> None:
         "--mode", choices=("compatible", "strict"), help="how strict (GEPIPE_ACL_MODE)"
     )
     parser.add_argument("program", metavar="PROGRAM.py")
-    parser.add_argument("args", nargs=REMAINDER, metavar="ARGS")
-    chosen = parser.parse_args()
+    parser.add_argument("args", nargs="*", metavar="ARGS")
+    ours, its = _split(sys.argv[1:])
+    chosen = parser.parse_args(ours)
     program = Path(chosen.program)
     if not program.is_file():
         parser.error(f"{program}: no such file")
@@ -45,9 +46,21 @@ def main() -> None:
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - a command line
         raise SystemExit(error.exit_code) from None
-    sys.argv = [chosen.program, *chosen.args]
-    sys.path[0] = str(program.resolve().parent)
+    sys.argv = [chosen.program, *its]
+    if not getattr(sys.flags, "safe_path", False):  # Python 3.11: `-P`, which keeps it away
+        sys.path[0] = str(program.resolve().parent)
     _execute(chosen.program)
+
+
+def _split(args: list[str]) -> tuple[list[str], list[str]]:
+    """Return the command's own arguments, up to the program, and the program's, untouched."""
+    at = 0
+    while at < len(args) and args[at].startswith("-"):
+        if args[at] == "--":
+            at += 1
+            break
+        at += 1 if "=" in args[at] or args[at] in ("-h", "--help") else 2
+    return args[: at + 1], args[at + 1 :]
 
 
 def _tell_children(profile: str | None, mode: str | None) -> None:

@@ -6,8 +6,8 @@ The ones used, with what pyACL makes of them:
     k  unsigned long: pointers, handles, sizes. A real int; no overflow check, -1 is 2**64 - 1.
     I  unsigned int: model ids and flags, masked; `__index__` is enough.
     i  int: enums and device ids, range-checked; `__index__` is enough.
-    K  unsigned long long: batch, height, width, masked; `__index__` is enough.
-    s  text without NUL.
+    K  unsigned long long: batch, height, width. A real int, masked.
+    s  text without NUL that is valid UTF-8.
     f  float.   O  any object.   L  a list.   D  a dict.   F  a callable.   |  optional from here
     *  arguments are ignored
 
@@ -38,14 +38,11 @@ def _unsigned_long(value: Any) -> int:
     return value & _MASK64
 
 
-def _masked(mask: int) -> Converter:
-    def convert(value: Any) -> int:
-        try:
-            return operator.index(value) & mask
-        except TypeError:
-            raise _Unfit from None
-
-    return convert
+def _unsigned_int(value: Any) -> int:
+    try:
+        return operator.index(value) & _MASK32
+    except TypeError:
+        raise _Unfit from None
 
 
 def _ranged_int(value: Any) -> int:
@@ -61,13 +58,19 @@ def _ranged_int(value: Any) -> int:
 def _text(value: Any) -> str:
     if not isinstance(value, str) or "\0" in value:
         raise _Unfit
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise _Unfit from None
     return value
 
 
 def _float(value: Any) -> float:
+    if isinstance(value, (str, bytes, bytearray)):
+        raise _Unfit
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise _Unfit from None
 
 
@@ -92,9 +95,9 @@ def _any(value: Any) -> Any:
 
 _CONVERTERS: Final[dict[str, Converter]] = {
     "k": _unsigned_long,
-    "I": _masked(_MASK32),
+    "I": _unsigned_int,
     "i": _ranged_int,
-    "K": _masked(_MASK64),
+    "K": _unsigned_long,
     "s": _text,
     "f": _float,
     "O": _any,

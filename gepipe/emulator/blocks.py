@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
@@ -46,20 +47,24 @@ class Blocks:
         self._starts: list[int] = []
         self._live: dict[int, Block] = {}
         self._dead: OrderedDict[int, str] = OrderedDict()
+        self._lock = threading.Lock()
 
     def add(self, block: Block) -> None:
         """Remember a block."""
-        bisect.insort(self._starts, block.base)
-        self._live[block.base] = block
-        self._dead.pop(block.base, None)
+        with self._lock:
+            bisect.insort(self._starts, block.base)
+            self._live[block.base] = block
+            self._dead.pop(block.base, None)
 
     def remove(self, block: Block) -> None:
         """Forget a block, except for its fate."""
-        del self._starts[bisect.bisect_left(self._starts, block.base)]
-        del self._live[block.base]
-        self._dead[block.base] = f"{block}, freed at {Site()}"
-        if len(self._dead) > _REMEMBERED:
-            self._dead.popitem(last=False)
+        fate = f"{block}, freed at {Site()}"
+        with self._lock:
+            del self._starts[bisect.bisect_left(self._starts, block.base)]
+            del self._live[block.base]
+            self._dead[block.base] = fate
+            if len(self._dead) > _REMEMBERED:
+                self._dead.popitem(last=False)
 
     def forget(self, address: int) -> None:
         """Forget a block's fate too: its address may now belong to anything."""
@@ -70,10 +75,11 @@ class Blocks:
         block = self._live.get(address)
         if block is not None:
             return block
-        index = bisect.bisect_right(self._starts, address) - 1
-        if index < 0:
-            return None
-        block = self._live[self._starts[index]]
+        with self._lock:
+            index = bisect.bisect_right(self._starts, address) - 1
+            if index < 0:
+                return None
+            block = self._live[self._starts[index]]
         return block if address < block.base + block.size else None
 
     def starting_at(self, address: int) -> Block | None:
@@ -82,9 +88,10 @@ class Blocks:
 
     def before_and_after(self, address: int) -> tuple[Block | None, Block | None]:
         """Return the blocks around an address that no block begins at."""
-        index = bisect.bisect_right(self._starts, address)
-        before = self._live[self._starts[index - 1]] if index else None
-        after = self._live[self._starts[index]] if index < len(self._starts) else None
+        with self._lock:
+            index = bisect.bisect_right(self._starts, address)
+            before = self._live[self._starts[index - 1]] if index else None
+            after = self._live[self._starts[index]] if index < len(self._starts) else None
         return before, after
 
     def fate(self, address: int) -> str:
@@ -93,4 +100,5 @@ class Blocks:
 
     def all(self) -> list[Block]:
         """Return all blocks by address."""
-        return [self._live[start] for start in list(self._starts)]
+        with self._lock:
+            return [self._live[start] for start in self._starts]

@@ -18,10 +18,15 @@ INVALID_PARAM, TOO_MANY = 100000, 300000
 
 @dataclass(eq=False, slots=True)
 class DataBuffer:
-    """A pointer and a size."""
+    """A pointer and a size.
+
+    Attributes:
+        datasets: Those that it was added to.
+    """
 
     ptr: int
     size: int
+    datasets: list[Dataset] = field(default_factory=list)
     site: Site = field(default_factory=Site)
 
     def __str__(self) -> str:
@@ -86,6 +91,8 @@ def destroy_data_buffer(machine: Machine, handle: int) -> int:
     """Destroy the wrapper, not the memory."""
     if (buffer := buffer_of(machine, handle)) is None:
         return INVALID_PARAM
+    for dataset in buffer.datasets:
+        _unused(machine, dataset.uses, f"destroying {buffer}")
     machine.handles.remove(handle, f"{buffer}, destroyed at {Site()}")
     return 0
 
@@ -116,6 +123,8 @@ def update_data_buffer(machine: Machine, handle: int, ptr: int, size: int) -> in
     """Point a buffer elsewhere."""
     if (buffer := buffer_of(machine, handle)) is None:
         return INVALID_PARAM
+    for dataset in buffer.datasets:
+        _unused(machine, dataset.uses, f"updating {buffer}")
     buffer.ptr, buffer.size = ptr, size
     return 0
 
@@ -141,12 +150,13 @@ def destroy_dataset(machine: Machine, handle: int) -> int:
 @acl_call("mdl.add_dataset_buffer", "kk", "vr")
 def add_dataset_buffer(machine: Machine, handle: int, buffer: int) -> tuple[int, int]:
     """Append a data buffer."""
-    dataset = dataset_of(machine, handle)
-    if dataset is None or buffer_of(machine, buffer) is None:
+    dataset, added = dataset_of(machine, handle), buffer_of(machine, buffer)
+    if dataset is None or added is None:
         return handle, INVALID_PARAM
     if len(dataset.buffers) >= 1 << 16:
         return handle, machine.fail(TOO_MANY, "the dataset is full")
     dataset.buffers.append(buffer)
+    added.datasets.append(dataset)
     return handle, 0
 
 

@@ -125,7 +125,7 @@ def process_report(machine: Machine, timeout_ms: int) -> int:
     machine.observe(report.clock)
     try:
         report.call(report.argument)
-    except Exception:  # noqa: BLE001 - as pyACL: logged only
+    except BaseException:  # noqa: BLE001 - as pyACL: logged only, also what would end the thread
         machine.report.say(f"a callback raised, which pyACL ignores:\n{traceback.format_exc()}")
     report.done.open()
     machine.schedule.notify()

@@ -80,6 +80,10 @@ def _pattern(width: int, dtype: str) -> NDArray[Any]:
     return (np.arange(width + _PERIOD) % _PERIOD).astype(dtype)
 
 
+class KernelError(Exception):
+    """A kernel of a model failed, such as on an index that is out of bounds."""
+
+
 class OnnxRuntime:
     """A model that computes, on one CPU thread."""
 
@@ -88,7 +92,7 @@ class OnnxRuntime:
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # what goes wrong is raised as well
         self._session: Any = onnxruntime.InferenceSession(
             om.graph, options, providers=["CPUExecutionProvider"]
         )
@@ -111,7 +115,10 @@ class OnnxRuntime:
                 )
             else:
                 feed[tensor.name] = array.astype(dtype, copy=False)
-        results = self._session.run(self._names, feed)
+        try:
+            results = self._session.run(self._names, feed)
+        except Exception as error:  # its kinds of errors have no common one
+            raise KernelError(str(error)) from error
         return [
             result.astype(tensor.dtype, copy=False)
             for tensor, result in zip(self._om.outputs, results, strict=True)

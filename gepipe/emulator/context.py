@@ -128,8 +128,10 @@ def get_run_mode(machine: Machine) -> tuple[int, int]:
 
 def _synchronise(machine: Machine, context: Context, timeout_s: float | None = None) -> int:
     code = 0
+    end_s = machine.schedule.now() + (timeout_s or 0.0)
     for stream in machine.streams_of(context.device):
-        code = stream.wait(timeout_s) or code
+        left_s = None if timeout_s is None else max(end_s - machine.schedule.now(), 0.0)
+        code = stream.wait(left_s) or code
     return code
 
 
@@ -251,7 +253,7 @@ def destroy_context(machine: Machine, handle: int) -> int:
         code = stream.wait() or code
     device = context.device
     if device.set_count == 0 and device.default is None and machine.initialised:
-        machine.report.note(f"{context} outlived reset_device")
+        machine.note(f"{context} outlived reset_device")
     _drop(machine, context)
     if device.default is None and not any(
         each.device is device for each in machine.handles.all(Context)

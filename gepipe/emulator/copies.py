@@ -8,7 +8,7 @@ from gepipe.emulator.api import acl_call
 from gepipe.emulator.ends import D2D, D2H, H2D, H2H, End, end_at, move, sample, stage, touch
 from gepipe.emulator.handles import Site
 from gepipe.emulator.memory import ALIGNMENT
-from gepipe.emulator.stream import Stream, Task
+from gepipe.emulator.stream import Stream, Task, TaskError
 
 if TYPE_CHECKING:
     from gepipe.emulator.device import Context
@@ -44,6 +44,18 @@ def _kind_problem(kind: int, direction: int) -> str:
     return f"kind {kind} means {said}, but the addresses mean {_NAMES[direction]}"
 
 
+def _peer_problem(machine: Machine, target: End, source: End) -> str:
+    if target.block is None or source.block is None or not (target.on_device and source.on_device):
+        return ""
+    to, of = target.block.device, source.block.device
+    if to == of or of in machine.devices[to].peers or to in machine.devices[of].peers:
+        return ""
+    return (
+        f"device {to} and device {of} copy from each other only after "
+        "acl.rt.device_enable_peer_access"
+    )
+
+
 def _occupy(context: Context, machine: Machine, ready_s: float, count: int, way: int) -> float:
     if way == H2H:
         return ready_s
@@ -63,8 +75,9 @@ def memcpy(  # noqa: PLR0913, PLR0917 - acl has as many
     target, allowed = end_at(machine, dst, count, "writing")
     source, count = end_at(machine, src, allowed, "reading")
     way = _direction(target, source)
-    if problem := _kind_problem(kind, way):
-        machine.lenient(problem)
+    for problem in (_kind_problem(kind, way), _peer_problem(machine, target, source)):
+        if problem:
+            machine.lenient(problem)
     touch(machine, source, count, writes=False, label="this copy")
     touch(machine, target, count, writes=True, label="this copy")
     now_s = machine.schedule.now()
@@ -97,7 +110,7 @@ def memcpy_async(  # noqa: PLR0913, PLR0917 - acl has as many
     way = _direction(target, source)
     label = f"acl.rt.memcpy_async at {Site()}"
     pageable = target.block is None or source.block is None
-    code, problem = _async_problem(target, source, way, kind)
+    code, problem = _async_problem(machine, target, source, way, kind)
     if problem and not machine.strict:
         machine.lenient(problem)
         problem = ""
@@ -106,9 +119,8 @@ def memcpy_async(  # noqa: PLR0913, PLR0917 - acl has as many
 
     def run(stream: Stream) -> int:
         if problem:
-            machine.report.breaks.append(f"{label}: {problem}")
-            stream.error = (code, f"{label}: {problem}")
-            return code
+            machine.report.breaks.add(f"{label}: ", problem)
+            raise TaskError(code, problem)
         if staged is not None and sample(source, count) != staged:
             machine.lenient(f"{label}: the host memory was changed before it was copied")
         for end in (target, source):
@@ -125,10 +137,12 @@ def memcpy_async(  # noqa: PLR0913, PLR0917 - acl has as many
     return stream.wait() if pageable and not problem else 0
 
 
-def _async_problem(target: End, source: End, way: int, kind: int) -> tuple[int, str]:
+def _async_problem(
+    machine: Machine, target: End, source: End, way: int, kind: int
+) -> tuple[int, str]:
     if way == H2H:
         return NOT_SUPPORTED, "an asynchronous copy from host to host is not supported"
-    if problem := _kind_problem(kind, way):
+    if problem := _kind_problem(kind, way) or _peer_problem(machine, target, source):
         return COPY_FAILED, problem
     for name, end in (("destination", target), ("source", source)):
         if end.block is None:

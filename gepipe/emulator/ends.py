@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 H2H, H2D, D2H, D2D = range(4)
 _SAMPLE_BYTES: Final = 1024
 _SPOILT: Final = 0xDD
+_PIECE_BYTES: Final = 1 << 20
 
 
 @dataclass(slots=True)
@@ -70,12 +71,28 @@ def move(machine: Machine, target: End, source: End, count: int) -> None:
     elif target.known:
         moved = native.read_host(target.real, source.real, count)
     else:
-        buffer = ctypes.create_string_buffer(count)
-        moved = native.read_host(ctypes.addressof(buffer), source.real, count)
-        moved = native.write_host(target.real, ctypes.addressof(buffer), moved)
+        moved = _move_piecewise(target.real, source.real, count)
     if moved != count:
         end = source if target.known else target
         machine.misuse(f"{count} bytes at {end.address:#x}: the host cannot access them")
+
+
+def _move_piecewise(target: int, source: int, count: int) -> int:
+    """Copy from and to memory of unknown validity; return how many bytes were copied."""
+    buffer = ctypes.create_string_buffer(min(count, _PIECE_BYTES))
+    between = ctypes.addressof(buffer)
+    for last in (source + count - 1, target + count - 1):
+        if native.read_host(between, last, 1) != 1:
+            return 0
+    moved = 0
+    while moved < count:
+        wanted = min(count - moved, _PIECE_BYTES)
+        readable = native.read_host(between, source + moved, wanted)
+        written = native.write_host(target + moved, between, readable)
+        moved += written
+        if written < wanted:
+            break
+    return moved
 
 
 def touch(machine: Machine, end: End, count: int, *, writes: bool, label: str) -> None:

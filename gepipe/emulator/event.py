@@ -76,7 +76,8 @@ def _create(machine: Machine, context: Context, flags: int, *, renewable: bool) 
     if context.device.events >= limit:
         text = f"device {context.device.index} has {limit} events already"
         return 0, machine.fail(NO_EVENT, text)
-    context.device.events += 1
+    with machine.lock:
+        context.device.events += 1
     return machine.handles.add(Event(context, flags, renewable)), 0
 
 
@@ -104,7 +105,10 @@ def destroy_event(machine: Machine, handle: int) -> int:
     event, code = event_of(machine, None, handle)
     if event is None:
         return code
-    event.context.device.events -= 1
+    if machine.thread.context is not event.context:
+        machine.lenient(f"{event} is destroyed in another context than {event.context}")
+    with machine.lock:
+        event.context.device.events -= 1
     machine.handles.remove(handle, f"{event}, destroyed at {Site()}")
     return 0
 
@@ -177,8 +181,8 @@ def reset_event(machine: Machine, context: Context, handle: int, stream_handle: 
     return 0
 
 
-def _wait(machine: Machine, handle: int, timeout_s: float | None) -> int:
-    event, code = event_of(machine, None, handle)
+def _wait(machine: Machine, context: Context, handle: int, timeout_s: float | None) -> int:
+    event, code = event_of(machine, context, handle)
     if event is None:
         return code
     record = event.record
@@ -192,16 +196,16 @@ def _wait(machine: Machine, handle: int, timeout_s: float | None) -> int:
 
 
 @acl_call("rt.synchronize_event", "k", context=True)
-def synchronize_event(machine: Machine, _context: Context, handle: int) -> int:
+def synchronize_event(machine: Machine, context: Context, handle: int) -> int:
     """Wait for an event. Failures of tasks do not show here, but at their stream."""
-    return _wait(machine, handle, None)
+    return _wait(machine, context, handle, None)
 
 
 @acl_call("rt.synchronize_event_with_timeout", "ki", context=True)
 def synchronize_event_with_timeout(
-    machine: Machine, _context: Context, handle: int, timeout_ms: int
+    machine: Machine, context: Context, handle: int, timeout_ms: int
 ) -> int:
     """Wait for an event, but not for ever."""
     if timeout_ms < -1 or timeout_ms == 0:
         return machine.fail(INVALID_PARAM, f"timeout {timeout_ms} ms is neither -1 nor above 0")
-    return _wait(machine, handle, None if timeout_ms == -1 else timeout_ms / 1000)
+    return _wait(machine, context, handle, None if timeout_ms == -1 else timeout_ms / 1000)

@@ -24,18 +24,21 @@ def _happened(machine: Machine, event: Event) -> bool:
 
 
 @acl_call("rt.query_event", "k", "vr", context=True)
-def query_event(machine: Machine, _context: Context, handle: int) -> tuple[int, int]:
+def query_event(machine: Machine, context: Context, handle: int) -> tuple[int, int]:
     """Return 0 when an event happened, else 1."""
-    event, code = event_of(machine, None, handle)
+    event, code = event_of(machine, context, handle)
     if event is None:
         return 0, code
+    if event.renewable:
+        text = f"{event} is of acl.rt.create_event_ex_with_flag; ask acl.rt.query_event_status"
+        return 0, machine.fail(WRONG_PARAM, text)
     return int(not _happened(machine, event)), 0
 
 
 @acl_call("rt.query_event_status", "k", "vr", context=True)
-def query_event_status(machine: Machine, _context: Context, handle: int) -> tuple[int, int]:
+def query_event_status(machine: Machine, context: Context, handle: int) -> tuple[int, int]:
     """Return 1 when an event happened, else 0."""
-    event, code = event_of(machine, None, handle)
+    event, code = event_of(machine, context, handle)
     if event is None:
         return 0, code
     if event.record is None:
@@ -44,9 +47,9 @@ def query_event_status(machine: Machine, _context: Context, handle: int) -> tupl
 
 
 @acl_call("rt.query_event_wait_status", "k", "vr", context=True)
-def query_event_wait_status(machine: Machine, _context: Context, handle: int) -> tuple[int, int]:
+def query_event_wait_status(machine: Machine, context: Context, handle: int) -> tuple[int, int]:
     """Return 0 when every stream that waits for an event has gone on, else 1."""
-    event, code = event_of(machine, None, handle)
+    event, code = event_of(machine, context, handle)
     if event is None:
         return 0, code
     machine.schedule.pump()
@@ -65,13 +68,13 @@ def _time(machine: Machine, event: Event) -> tuple[float, int]:
 
 @acl_call("rt.event_elapsed_time", "kk", "vr", context=True)
 def event_elapsed_time(
-    machine: Machine, _context: Context, start: int, end: int
+    machine: Machine, context: Context, start: int, end: int
 ) -> tuple[float, int]:
     """Return the milliseconds between two events."""
     times = []
     streams = []
     for handle in (start, end):
-        event, code = event_of(machine, None, handle)
+        event, code = event_of(machine, context, handle)
         if event is None:
             return 0.0, code
         time_s, code = _time(machine, event)
@@ -88,9 +91,9 @@ def event_elapsed_time(
 
 
 @acl_call("rt.event_get_timestamp", "k", "vr", context=True)
-def event_get_timestamp(machine: Machine, _context: Context, handle: int) -> tuple[int, int]:
+def event_get_timestamp(machine: Machine, context: Context, handle: int) -> tuple[int, int]:
     """Return when an event happened, in microseconds since the device started."""
-    event, code = event_of(machine, None, handle)
+    event, code = event_of(machine, context, handle)
     if event is None:
         return 0, code
     time_s, code = _time(machine, event)
@@ -106,9 +109,9 @@ def set_op_wait_timeout(machine: Machine, _seconds: int) -> int:
 
 
 @acl_call("rt.get_event_id", "k", "vr", context=True)
-def get_event_id(machine: Machine, _context: Context, handle: int) -> tuple[int, int]:
+def get_event_id(machine: Machine, context: Context, handle: int) -> tuple[int, int]:
     """Return a number for an event."""
-    event, code = event_of(machine, None, handle)
+    event, code = event_of(machine, context, handle)
     return (0, code) if event is None else (handle & 0xFFFF, 0)
 
 

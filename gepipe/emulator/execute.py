@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from gepipe.emulator.api import acl_call
 from gepipe.emulator.blocks import Block
 from gepipe.emulator.buffers import Dataset, buffer_of, dataset_of
-from gepipe.emulator.compute import session_of, view
+from gepipe.emulator.compute import KernelError, session_of, view
 from gepipe.emulator.ends import End
 from gepipe.emulator.gears import gear_bytes
 from gepipe.emulator.handles import Site
 from gepipe.emulator.model import Model, own_model
 from gepipe.emulator.plan import Plan, plan_of
-from gepipe.emulator.stream import Stream, Task
+from gepipe.emulator.stream import Stream, Task, TaskError
 from gepipe.emulator.tensordesc import TensorDesc
 from gepipe.tensors import DTYPES
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gepipe.emulator.machine import Machine
     from gepipe.emulator.order import Uses
 
-INVALID_PARAM, MISMATCH, NO_MEMORY = 100000, 145000, 245000
+INVALID_PARAM, MISMATCH, NO_MEMORY, KERNEL_FAILED = 100000, 145000, 245000, 507011
 #: By how much a buffer may be too small: see the CANN manual on model inputs.
 _SLACK_BYTES = 64
 
@@ -214,7 +214,10 @@ def execute(machine: Machine, context: Context, model_id: int, ins: int, outs: i
             host = machine.host_clock
             if use := what.conflict(host, host, first, last, writes=writes):
                 machine.race(f"acl.mdl.execute at {Site()}", use)
-    _perform(machine, run, machine.schedule.now(), hold_gil=machine.profile.hold_gil)
+    try:
+        _perform(machine, run, machine.schedule.now(), hold_gil=machine.profile.hold_gil)
+    except KernelError as error:
+        return machine.fail(KERNEL_FAILED, f"{run.model}: {error}")
     return 0
 
 
@@ -231,7 +234,10 @@ def execute_async(  # noqa: PLR0913, PLR0917 - acl has as many
         return code
 
     def perform(stream: Stream) -> int:
-        stream.now_s = _perform(machine, run, stream.begin_s(task))
+        try:
+            stream.now_s = _perform(machine, run, stream.begin_s(task))
+        except KernelError as error:
+            raise TaskError(KERNEL_FAILED, f"{run.model}: {error}") from error
         return 0
 
     task = Task(perform, f"acl.mdl.execute_async at {Site()}")

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from gepipe.emulator.machine import Machine
 
 #: Calls whose faults happen when the task runs, not when it is submitted.
-ASYNCHRONOUS = frozenset({"mdl.execute_async", "rt.memcpy_async", "rt.memset_async"})
+ASYNCHRONOUS = frozenset(
+    {"mdl.execute_async", "mdl.execute_v2", "rt.memcpy_async", "rt.memset_async"}
+)
 #: What still works on a lost card.
 _HARMLESS = frozenset(
     {"init", "get_recent_err_msg", "get_soc_name", "rt.get_context", "rt.get_device"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections import OrderedDict
 from typing import Any, Final, TypeVar
@@ -11,7 +12,7 @@ from gepipe.emulator import native
 _STEP: Final = 64
 _SPACE: Final = 1 << 32
 _REMEMBERED: Final = 4096
-_OURS: Final = "gepipe.emulator"
+_NOT_THE_PROGRAM: Final = ("gepipe.emulator", "ctypes", "numpy")
 
 T = TypeVar("T")
 
@@ -23,7 +24,9 @@ class Site:
 
     def __init__(self) -> None:
         frame = sys._getframe(1)  # noqa: SLF001 - the one way to find the caller
-        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OURS):
+        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(
+            _NOT_THE_PROGRAM
+        ):
             frame = frame.f_back
         self._file, self._line = frame.f_code.co_filename, frame.f_lineno
 
@@ -39,16 +42,14 @@ class Handles:
 
     def __init__(self) -> None:
         self._base = native.reserve(_SPACE)
-        self._next = self._base + _STEP
+        self._places = itertools.cycle(range(_STEP, _SPACE, _STEP))
         self._live: dict[int, Any] = {}
         self._dead: OrderedDict[int, str] = OrderedDict()
 
     def add(self, thing: Any) -> int:
         """Return a new handle of `thing`."""
-        handle = self._next
-        self._next += _STEP
-        if self._next >= self._base + _SPACE:
-            self._next = self._base + _STEP
+        while (handle := self._base + next(self._places)) in self._live:
+            pass
         self._live[handle] = thing
         return handle
 
@@ -71,6 +72,11 @@ class Handles:
         if (thing := self._live.get(handle)) is not None:
             return f"a {type(thing).__name__.lower()}"
         return "never a handle"
+
+    @property
+    def region(self) -> tuple[int, int]:
+        """The first of the addresses that handles are made of, and their number."""
+        return self._base, _SPACE
 
     def all(self, kind: type[T]) -> list[T]:
         """Return all live objects of a kind, oldest first."""

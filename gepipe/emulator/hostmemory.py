@@ -62,18 +62,19 @@ class HostMemory:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self.pinned = Blocks()
-        self._watched: deque[Watched] = deque()
+        self._watched: tuple[Watched, ...] = ()
         self._quarantine: deque[Block] = deque()
 
     def watch(self, base: int, size: int, name: str, owner: Any) -> None:
         """Remember an object whose address a program takes, among the last few."""
-        self._watched = deque(each for each in self._watched if each.base != base)
-        self._watched.append(Watched(base, size, name, owner))
-        while len(self._watched) > 2 and (
-            len(self._watched) > _WATCHED
-            or sum(each.size for each in self._watched) > _WATCHED_BYTES
-        ):
-            self._watched.popleft()
+        with self._machine.lock:
+            kept = [each for each in self._watched if each.base != base]
+            kept.append(Watched(base, size, name, owner))
+            while len(kept) > 2 and (
+                len(kept) > _WATCHED or sum(each.size for each in kept) > _WATCHED_BYTES
+            ):
+                del kept[0]
+            self._watched = tuple(kept)
 
     def watched(self, address: int) -> Watched | None:
         """Return the object that an address lies in."""
@@ -150,7 +151,7 @@ class HostMemory:
         """Give the quarantined memory back; what was not freed stays, as views may exist."""
         while self._quarantine:
             native.free(self._quarantine.popleft().base)
-        self._watched.clear()
+        self._watched = ()
 
 
 @acl_call("rt.malloc_host", "k", "vr", context=True)

@@ -74,6 +74,7 @@ def install(
     """
     from gepipe.emulator.report import LastWords
     from gepipe.emulator.surface import publish
+    from gepipe.emulator.trespass import Guard
 
     present = sys.modules.get("acl")
     if present is not None:
@@ -89,6 +90,7 @@ def install(
         f"{machine.mode.value} mode; nothing runs on an NPU"
     )
     LastWords(machine.report).keep()
+    machine.guard = Guard(machine)
     return acl
 
 

@@ -82,6 +82,7 @@ class Machine:
         self.statistics_folder = ""
         self.calls: dict[str, list[Any]] = {}
         self.closed = False
+        self.guard: Any = None
         self.devices = [
             Device(index, card, DeviceMemory(self, index, self.profile.devices[card]))
             for index, card in enumerate(visible_devices(len(self.profile.devices)))
@@ -103,16 +104,23 @@ class Machine:
 
     def misuse(self, text: str) -> NoReturn:
         """Refuse what is undefined on hardware."""
-        call = f"acl.{self.thread.call}" if self.thread.call else "acl"
-        full = f"{call} at {Site()}: {text}"
-        self.report.breaks.append(full)
-        raise EmulatorError(full)
+        where = self._where()
+        self.report.breaks.add(where, text)
+        raise EmulatorError(where + text)
 
     def lenient(self, text: str) -> None:
         """Refuse in strict mode; note in compatible mode."""
         if self.mode is Mode.STRICT:
             self.misuse(text)
-        self.report.note(f"acl.{self.thread.call} at {Site()}: {text}")
+        self.note(text)
+
+    def note(self, text: str) -> None:
+        """Tell about a liberty, in strict mode too."""
+        self.report.note(self._where(), text)
+
+    def _where(self) -> str:
+        call = f"acl.{self.thread.call}" if self.thread.call else "acl"
+        return f"{call} at {Site()}: "
 
     @property
     def strict(self) -> bool:
@@ -132,7 +140,7 @@ class Machine:
         )
         if running or self.strict:
             self.misuse(text)
-        self.report.note(text)
+        self.note(text)
 
     # --- objects ----------------------------------------------------------------------------------
 
@@ -146,7 +154,8 @@ class Machine:
         number = next(self._numbers)
         stream = Stream(self, context, number, f"{name} {number}")
         stream.handle = self.handles.add(stream)
-        context.device.streams += 1
+        with self.lock:
+            context.device.streams += 1
         return stream
 
     def stream(

@@ -67,6 +67,11 @@ class DeviceMemory:
             self._shift = bytes_at - self.base
         self._next = self.base
 
+    @property
+    def region(self) -> tuple[int, int]:
+        """The card's first address, and how many it has."""
+        return self.base, self._span
+
     def owns(self, address: int) -> bool:
         """Whether an address is one of this card's."""
         return self.base <= address < self.base + self._span
@@ -135,7 +140,13 @@ class DeviceMemory:
         with self._machine.lock:
             self.blocks.remove(block)
             self.release(block.taken)
-        native.forget(block.base + self._shift, block.size)
+            # Not only the block's own pages: those that it shared with blocks that are gone too.
+            before, after = self.blocks.before_and_after(block.base)
+            first = before.base + before.size if before is not None else self.base
+            last = after.base if after is not None else self.base + self._span
+            first = max(first, block.base - native.PAGE)
+            last = min(last, block.base + block.size + native.PAGE)
+            native.forget(first + self._shift, last - first)
 
     def close(self) -> None:
         """Give the addresses back."""

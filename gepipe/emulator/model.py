@@ -114,11 +114,14 @@ def read_memory(machine: Machine, ptr: int, size: int) -> tuple[OmModel | None, 
     block = machine.host.locate(ptr, size)
     if block is not None and block.kind == "device memory":
         machine.lenient(f"{ptr:#x} is device memory; a model is read from host memory")
-        data = ctypes.string_at(ptr + block.shift, size)
+        data = bytes((ctypes.c_char * size).from_address(ptr + block.shift))
     else:
         if (seen := machine.host.watched(ptr)) is not None and seen.is_dead:
             machine.lenient(f"reading {seen.name} through its address after it was dropped")
-        buffer = ctypes.create_string_buffer(size)
+        try:
+            buffer = ctypes.create_string_buffer(size)
+        except (MemoryError, OverflowError):
+            machine.misuse(f"{size} bytes at {ptr:#x}: the host cannot access them")
         readable = native.read_host(ctypes.addressof(buffer), ptr, size)
         data = buffer.raw[:readable]
     try:

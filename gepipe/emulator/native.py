@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import time
 from typing import Final
 
@@ -14,7 +15,7 @@ _PROT_NONE, _PROT_READ_WRITE = 0, 3
 _MAP_PRIVATE, _MAP_ANONYMOUS, _MAP_NORESERVE = 0x02, 0x20, 0x4000
 _MAP_FAILED: Final = 2**64 - 1
 _MADV_DONTNEED, _MADV_DONTDUMP = 4, 16
-_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _CLOCK_MONOTONIC, _TIMER_ABSTIME = 1, 1
 _PR_SET_TIMERSLACK: Final = 29
 #: What is not worth letting another thread have the GIL for, as ctypes' own functions do.
@@ -26,6 +27,7 @@ _MOVE_AT_ONCE.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t]
 
 _LIBC.mmap.restype = ctypes.c_size_t
 _LIBC.mmap.argtypes = [ctypes.c_size_t, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+_LIBC.mprotect.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
 _LIBC.munmap.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
 _LIBC.madvise.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
 _LIBC.aligned_alloc.restype = ctypes.c_size_t
@@ -90,6 +92,17 @@ def fill(target: int, value: int, nbytes: int) -> None:
     fill_(target, value, nbytes)
 
 
+def open_up(address: int, nbytes: int) -> bool:
+    """Let accesses to reserved addresses through to zeroes; return whether that worked."""
+    return not _LIBC.mprotect(address, nbytes, _PROT_READ_WRITE)
+
+
+def close_up(address: int, nbytes: int) -> None:
+    """Undo `open_up`."""
+    _LIBC.madvise(address, nbytes, _MADV_DONTNEED)
+    _LIBC.mprotect(address, nbytes, _PROT_NONE)
+
+
 def unmap(address: int, nbytes: int) -> None:
     """Give back what `reserve` or `map_lazily` returned."""
     _LIBC.munmap(address, nbytes)
@@ -97,14 +110,16 @@ def unmap(address: int, nbytes: int) -> None:
 
 def forget(address: int, nbytes: int) -> None:
     """Give the whole pages of a range back to the system; the addresses stay mapped."""
-    first = -(-address // _PAGE) * _PAGE
-    last = (address + nbytes) // _PAGE * _PAGE
+    first = -(-address // PAGE) * PAGE
+    last = (address + nbytes) // PAGE * PAGE
     if last > first:
         _LIBC.madvise(first, last - first, _MADV_DONTNEED)
 
 
 def allocate(nbytes: int) -> int:
     """Allocate host memory on a 64-byte boundary; 0 when there is none."""
+    if nbytes > sys.maxsize:  # as C's size_t it would wrap around to a few bytes
+        return 0
     address: int = _LIBC.aligned_alloc(64, -(-nbytes // 64) * 64)
     return address
 
@@ -115,6 +130,8 @@ def free(address: int) -> None:
 
 
 def _safely(name: str, local: int, remote: int, nbytes: int) -> int:
+    if not 0 < remote < 1 << 63:
+        return 0  # beyond what a process can have; as C's size_t it would wrap around
     mine, other = _Iovec(local, nbytes), _Iovec(remote, nbytes)
     moved: int = getattr(_LIBC, name)(
         os.getpid(), ctypes.addressof(mine), 1, ctypes.addressof(other), 1, 0

@@ -90,7 +90,7 @@ def _gear(machine: Machine, model: Model, dataset: Dataset) -> tuple[int, bool]:
         return 0, False
     if dataset.gear is not None and dataset.gear[0] == model.id:
         if dataset.gear[1] != model.gear:
-            machine.report.note(f"{model} was last set to another gear than {dataset} has")
+            machine.note(f"{model} was last set to another gear than {dataset} has")
         return dataset.gear[1], True
     if model.gear is not None:
         machine.lenient(f"no gear was set on {dataset}: {model} keeps that of another dataset")

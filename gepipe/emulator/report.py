@@ -3,9 +3,39 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Final
+
+_NUMBERS: Final = re.compile(r"0x[0-9a-f]+|\d+")
+
+
+class Tally:
+    """Texts with how often each came up; those that differ in numbers only count as one.
+
+    A program that goes round in circles breaks a rule at other addresses in every turn.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[str, int]] = {}
+
+    def add(self, where: str, text: str) -> bool:
+        """Count a text that belongs to a place; return whether it is the first of its kind."""
+        kind = where + _NUMBERS.sub("#", text)
+        first, times = self._found.get(kind, (f"{where}{text}", 0))
+        self._found[kind] = first, times + 1
+        return not times
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield each kind by its first text."""
+        for text, times in list(self._found.values()):
+            yield text if times == 1 else f"{text} ({times} times)"
+
+    def __len__(self) -> int:
+        """Return how many kinds there are."""
+        return len(self._found)
 
 
 @dataclass(slots=True)
@@ -14,22 +44,20 @@ class Report:
 
     Attributes:
         quiet: Whether to collect only and print nothing.
-        breaks: Texts of the rule breaks, each of which was also raised or returned.
-        notes: Texts of the liberties that compatible mode allowed, each once.
+        breaks: The rule breaks, each of which was also raised or returned.
+        notes: The liberties that compatible mode allowed.
         leaks: Lists what was not released; asked when the report is printed.
     """
 
     quiet: bool = False
-    breaks: list[str] = field(default_factory=list)
-    notes: dict[str, int] = field(default_factory=dict)
+    breaks: Tally = field(default_factory=Tally)
+    notes: Tally = field(default_factory=Tally)
     leaks: Callable[[], list[str]] = list
 
-    def note(self, text: str) -> None:
-        """Tell about a liberty, the first time it is taken."""
-        seen = self.notes.get(text, 0)
-        self.notes[text] = seen + 1
-        if not seen:
-            self.say(f"note: {text}")
+    def note(self, where: str, text: str) -> None:
+        """Tell about a liberty, the first time it is taken at a place."""
+        if self.notes.add(where, text):
+            self.say(f"note: {where}{text}")
 
     def say(self, text: str) -> None:
         """Print a line. Works until the very end of the interpreter."""

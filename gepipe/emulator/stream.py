@@ -23,7 +23,20 @@ if TYPE_CHECKING:
     from gepipe.emulator.profile import Fault
 
 SYNC_TIMEOUT = 507046
+COPY_FAILED, INTERNAL = 507013, 507000
 _GLANCE_S, _PATIENCE = 0.05, 600
+
+
+class TaskError(Exception):
+    """A task failed as tasks on hardware do.
+
+    Attributes:
+        code: What whoever waits for the stream gets.
+    """
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 @dataclass(slots=True)
@@ -139,10 +152,12 @@ class Stream:
                 code = self.context.device.lost
                 if task.always or not code:
                     code = task.run(self)
+            except TaskError as error:
+                code, text = error.code, f"{task.label}: {error}"
             except EmulatorError as error:
-                code, text = 507013, str(error)
+                code, text = COPY_FAILED, str(error)
             except Exception:  # noqa: BLE001 - a thread of the emulator may not die of it
-                code, text = 507000, f"internal error of the emulator in {task.label}"
+                code, text = INTERNAL, f"internal error of the emulator in {task.label}"
                 self.machine.report.say(text)
                 traceback.print_exc(file=sys.stderr)
             if code and self.error is None:

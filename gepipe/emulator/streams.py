@@ -52,7 +52,8 @@ def _destroy(machine: Machine, context: Context, handle: int, *, force: bool) ->
             machine.lenient(f"{stream} is destroyed before it was synchronised")
         code = stream.wait()
         stream.end()
-    context.device.streams -= 1
+    with machine.lock:
+        context.device.streams -= 1
     machine.handles.remove(handle, f"{stream}, destroyed at {Site()}")
     return code
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from pathlib import Path
@@ -17,16 +18,24 @@ UNINITIALISED, REPEATED_INIT, REPEATED_FINALIZE = 100001, 100002, 100037
 _DEEPEST = 10
 
 
+def _depth(text: str, opening: str, closing: str) -> int:
+    """Return how deep brackets lie in one another, those in texts included."""
+    steps = ((each == opening) - (each == closing) for each in text)
+    return max(itertools.accumulate(steps), default=0)
+
+
 def _config_problem(path: str) -> tuple[int, str]:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         return INVALID_FILE, f"{path}: {error.strerror}"
+    except UnicodeDecodeError as error:
+        return PARSE_FILE, f"{path}: {error}"
     if not text:
         return 0, ""
-    for bracket in "{[":
-        if text.count(bracket) > _DEEPEST:
-            return PARSE_FILE, f"{path}: more than {_DEEPEST} {bracket}"
+    for opening, closing in ("{}", "[]"):
+        if _depth(text, opening, closing) > _DEEPEST:
+            return PARSE_FILE, f"{path}: more than {_DEEPEST} {opening} in one another"
     try:
         json.loads(text)
     except ValueError as error:

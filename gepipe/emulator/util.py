@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,6 +44,8 @@ def address_of(data: bytes) -> int:
 
 def _host_bytes(machine: Machine, ptr: int, size: int) -> int:
     """Return the real address of `size` bytes that the host may read."""
+    if size > sys.maxsize:
+        machine.misuse(f"{size} bytes at {ptr:#x}: the host cannot access them")
     block = machine.host.locate(ptr, size)
     if block is not None:
         if block.shift:
@@ -78,7 +81,8 @@ def bytes_to_ptr(machine: Machine, data: Any) -> int:
 @acl_call("util.ptr_to_bytes", "kk", "v")
 def ptr_to_bytes(machine: Machine, ptr: int, size: int) -> bytes:
     """Copy host memory."""
-    return ctypes.string_at(_host_bytes(machine, ptr, size), size)
+    address = _host_bytes(machine, ptr, size)
+    return bytes((ctypes.c_char * size).from_address(address))
 
 
 def _watch_array(machine: Machine, array: Any) -> int:
@@ -126,6 +130,8 @@ def ptr_to_numpy(machine: Machine, ptr: int, shape: Any, number: int) -> Any:
     """Return an array over host memory."""
     if not isinstance(shape, tuple) or not all(isinstance(each, int) for each in shape):
         raise TypeError("acl.util.ptr_to_numpy args parse failed")
+    if any(each < 0 for each in shape):
+        raise ValueError("negative dimensions are not allowed")
     if number not in _DTYPES:
         raise ValueError(f"{number} is no NumPy type number")
     _deprecated("ptr_to_numpy", "ptr_to_bytes")

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pytest
 
 from gepipe.emulator.installation import machine_of
 from gepipe.emulator.om import Gears, OmTensor, write_om
 
 H2H, H2D, D2H, D2D = range(4)
+X = np.arange(8, dtype=np.float32).reshape(2, 4)
 
 
 @dataclass
@@ -148,6 +151,15 @@ class Loaded:
         self.drop(self.outs)
         self.card.ok(self.card.acl.mdl.unload(self.id))
         self.card.ok(self.card.acl.mdl.destroy_desc(self.desc))
+
+
+@contextmanager
+def loaded(card: Card, kind: str = "static") -> Iterator[Loaded]:
+    if kind not in card.models:
+        pytest.skip(f"GEPIPE_NPU_MODELS has no {kind}.om")
+    model = card.loaded(kind)
+    yield model
+    model.close()
 
 
 def write_models(folder: Path) -> dict[str, str]:

@@ -44,6 +44,18 @@ def test_a_numpy_integer_is_no_pointer_and_no_size(card: Card) -> None:
         card.acl.rt.malloc(np.int64(64), 0)
 
 
+def test_a_numpy_integer_is_no_batch_size_and_no_height(card: Card) -> None:
+    with pytest.raises(TypeError):
+        card.acl.mdl.set_dynamic_batch_size(1, 1, 1, np.int64(2))
+    with pytest.raises(TypeError):
+        card.acl.mdl.set_dynamic_hw_size(1, 1, 1, np.int64(2), 2)
+
+
+def test_a_text_is_no_number(card: Card) -> None:
+    with pytest.raises(TypeError):
+        card.acl.float_to_float16("1.5")
+
+
 def test_a_numpy_integer_is_a_model_id(card: Card) -> None:
     assert card.acl.mdl.unload(np.int64(999)) == 145003
 
@@ -59,8 +71,8 @@ def test_enums_are_range_checked(card: Card) -> None:
         card.acl.rt.set_device(2**31)
 
 
-@pytest.mark.parametrize("path", ["a\0b", None, b"x", 3])
-def test_a_path_is_text_without_nul(card: Card, path: object) -> None:
+@pytest.mark.parametrize("path", ["a\0b", "\udc80", None, b"x", 3])
+def test_a_path_is_valid_text_without_nul(card: Card, path: object) -> None:
     with pytest.raises(TypeError):
         card.acl.mdl.load_from_file(path)
 
@@ -108,6 +120,25 @@ def test_messages_are_returned_once_and_belong_to_a_thread(card: Card) -> None:
     assert card.acl.get_recent_err_msg() is None
 
 
+def test_the_last_failure_of_the_runtime_is_peeked_at_and_taken(card: Card) -> None:
+    rt = card.acl.rt
+    rt.get_last_error(0)
+    assert rt.set_device(4711) == 107001
+    assert rt.peek_at_last_error(0) == 107001
+    assert rt.get_last_error(0) == 107001
+    assert rt.get_last_error(0) == 0
+
+
+def test_calls_that_only_set_or_tell_something(card: Card) -> None:
+    acl = card.acl
+    assert acl.app_log(1, "text") is None
+    assert acl.rt.set_op_wait_timeout(10) == 0
+    assert acl.rt.set_op_execute_timeout(10) == 0
+    assert acl.rt.get_thread_last_task_id()[-1] == 0
+    assert acl.rt.device_get_stream_priority_range()[-1] == 0
+    assert acl.rt.query_device_status(0) == (0, 0)
+
+
 def test_other_texts_of_type_errors(card: Card) -> None:
     with pytest.raises(TypeError, match="parameter must be callable"):
         card.acl.util.start_thread(1, [])
@@ -119,6 +150,8 @@ def test_other_texts_of_type_errors(card: Card) -> None:
         card.acl.mdl.set_input_dynamic_dims(1, 1, 1, [1])
     with pytest.raises(TypeError):
         card.acl.rt.launch_callback("f", [], 0, card.stream)
+    with pytest.raises(TypeError, match=r"launch_callback args parse failed"):
+        card.acl.rt.launch_callback(len, [], card.stream)
 
 
 def test_dvpp_and_other_parts_are_out_of_scope(emulated: Card) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +9,7 @@ import pytest
 
 from gepipe.emulator.device import visible_devices
 from gepipe.emulator.errors import EmulatorError
-from tests.contract.card import Card
-from tests.support import script_environment
+from tests.contract.card import D2D, Card
 
 
 def test_a_second_init_returns_100002(card: Card) -> None:
@@ -36,6 +32,49 @@ def test_init_takes_a_json_file(make: Callable[..., Card], tmp_path: Path) -> No
     assert make().acl.init(str(tmp_path / "none.json")) == 100003
     with pytest.raises(TypeError):
         make().acl.init(None)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ('{"a": [{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}]}', 0),
+        ("{" * 10 + "}" * 10, 100006),  # not JSON, though not too deep
+        ('{"a":' * 10 + "1" + "}" * 10, 0),
+        ('{"a":' * 11 + "1" + "}" * 11, 100006),
+        ('{"a":' + "[" * 11 + "]" * 11 + "}", 100006),
+        ("\udcff", 100006),
+        ("", 0),
+    ],
+)
+def test_the_brackets_of_an_init_file_lie_ten_deep_at_most(
+    make: Callable[..., Card], tmp_path: Path, text: str, code: int
+) -> None:
+    config = tmp_path / "acl.json"
+    config.write_text(text, errors="surrogateescape")
+    assert make().acl.init(str(config)) == code
+
+
+def test_finalize_reference_undoes_one_init(make: Callable[..., Card]) -> None:
+    acl = make().acl
+    assert (acl.init(), acl.init()) == (0, 100002)
+    assert acl.finalize_reference() == (1, 0)
+    assert acl.finalize_reference() == (0, 0)
+    assert acl.finalize_reference() == (0, 100037)
+
+
+def test_finalize_before_init_is_100001(make: Callable[..., Card]) -> None:
+    assert make().acl.finalize() == 100001
+
+
+def test_a_second_life_is_an_error_in_strict_mode(make: Callable[..., Card]) -> None:
+    for mode in ("strict", "compatible"):
+        acl = make(mode).acl
+        assert (acl.init(), acl.finalize()) == (0, 0)
+        if mode == "strict":
+            with pytest.raises(EmulatorError, match="newer releases only"):
+                acl.init()
+        else:
+            assert acl.init() == 0
 
 
 def test_a_device_out_of_range_is_107001(card: Card) -> None:
@@ -138,6 +177,77 @@ def test_reset_device_undoes_one_set_device(emulated: Card) -> None:
     assert rt.reset_device(0) == 107002
 
 
+def test_reset_device_force_undoes_every_set_device(make: Callable[..., Card]) -> None:
+    rt = make().open().acl.rt
+    assert rt.set_device(0) == 0
+    assert rt.reset_device_force(0) == 0
+    assert rt.reset_device_force(0) == 107002
+    assert rt.reset_device(99) == 107001
+
+
+def test_without_a_device_get_device_has_a_code(card: Card) -> None:
+    assert card.elsewhere(card.acl.rt.get_device)[1] != 0
+    assert card.acl.rt.get_device(0) == (0, 0)  # one published program passes an argument
+
+
+def test_synchronize_device_waits_for_every_stream(make: Callable[..., Card]) -> None:
+    card = make(latency_ms=30, faults=[{"call": "mdl.execute_async", "at": 2, "hang": True}]).open()
+    model, rt = card.loaded("timing"), card.acl.rt
+    card.ok(model.execute_async(card.stream))
+    assert rt.synchronize_device("ignored") == 0
+    assert rt.stream_query(card.stream) == (0, 0)
+    assert rt.synchronize_device_with_timeout(-1) == 0
+    card.ok(model.execute_async(card.stream))
+    assert rt.synchronize_device_with_timeout(0) == 100000
+    assert rt.synchronize_device_with_timeout(20) == 507046
+    assert rt.destroy_stream_force(card.stream) == 0
+
+
+def test_utilization_has_five_keys(card: Card) -> None:
+    rates = card.ok(card.acl.rt.get_device_utilization_rate(0))
+    assert set(rates) == {
+        "cube_utilization",
+        "vector_utilization",
+        "aicpu_utilization",
+        "memory_utilization",
+        "utilization_extend",
+    }
+    assert card.acl.rt.get_device_utilization_rate(4711) == ({}, 107001)
+
+
+def test_devices_copy_from_each_other_only_with_peer_access(make: Callable[..., Card]) -> None:
+    for mode in ("strict", "compatible"):
+        card = make(mode, devices=2).open()
+        rt = card.acl.rt
+        there = card.device(64)
+        card.ok(rt.memset(there, 64, 5, 64))
+        card.ok(rt.create_context(1))
+        here, stream = card.device(64), card.ok(rt.create_stream())
+        if mode == "strict":
+            with pytest.raises(EmulatorError, match="device_enable_peer_access"):
+                rt.memcpy(here, 64, there, 64, D2D)
+            assert rt.memcpy_async(here, 64, there, 64, D2D, stream) == 0
+            assert rt.synchronize_stream(stream) == 507013
+        else:
+            assert rt.memcpy(here, 64, there, 64, D2D) == 0
+            assert any("device_enable_peer_access" in note for note in card.machine.report.notes)
+        assert rt.device_can_access_peer(1, 0) == (1, 0)
+        assert rt.device_can_access_peer(1, 1) == (0, 0)
+        assert rt.device_enable_peer_access(1, 0) == 100000
+        assert rt.device_enable_peer_access(9, 0) == 107001
+        assert rt.device_enable_peer_access(0, 0) == 0
+        assert rt.memcpy(here, 64, there, 64, D2D) == 0
+        assert card.read(here, 2) == b"\x05\x05"
+
+
+def test_a_context_of_another_device_brings_that_device(make: Callable[..., Card]) -> None:
+    card = make(devices=2).open()
+    card.ok(card.acl.rt.create_context(1))
+    assert card.acl.rt.get_device() == (1, 0)
+    card.ok(card.acl.rt.set_context(card.context))
+    assert card.acl.rt.get_device() == (0, 0)
+
+
 def test_finalize_with_objects_left_is_an_error_that_names_one(emulated: Card) -> None:
     with pytest.raises(EmulatorError, match=r"objects left, such as stream .* made at"):
         emulated.acl.finalize()
@@ -145,9 +255,31 @@ def test_finalize_with_objects_left_is_an_error_that_names_one(emulated: Card) -
 
 def test_leaks_name_what_and_where(emulated: Card) -> None:
     emulated.device(100)
-    emulated.pinned(50)
+    pinned = emulated.pinned(50)
+    acl, mdl = emulated.acl, emulated.acl.mdl
+    emulated.ok(acl.rt.create_event())
+    page = -(-emulated.pinned(8192) // 4096) * 4096
+    emulated.ok(acl.rt.host_register(page, 4096, 0))
+    mdl.create_desc(), mdl.create_dataset(), mdl.create_config_handle()
+    mdl.create_exec_config_handle(), mdl.create_aipp(1), acl.create_data_buffer(pinned, 50)
+    acl.create_tensor_desc(0, [1], 2)
 
-    leaks = "\n".join(emulated.machine.leaks())
+    found = emulated.machine.leaks()
+    leaks = "\n".join(found)
+    for what in (
+        "stream",
+        "event",
+        "dataset",
+        "data buffer",
+        "model description",
+        "load configuration",
+        "execution configuration",
+        "AIPP parameters",
+        "tensor description",
+        "host memory",
+        "context",
+    ):
+        assert sum(each.startswith(what) for each in found) == 1, what
     assert "device memory" in leaks
     assert "of 100 bytes made at" in leaks
     assert "pinned memory" in leaks
@@ -184,57 +316,6 @@ def test_visible_devices_are_counted_from_zero(
     assert [device.card for device in card.machine.devices] == [1, 3]
 
 
-def test_more_processes_than_a_card_allows_are_refused(make: Callable[..., Card]) -> None:
-    limits = {"processes": 2}
-    first, second, third = (make(limits=limits) for _ in range(3))  # as if processes
-    for card in (first, second, third):
-        card.acl.init()
-    assert first.acl.rt.set_device(0) == 0
-    assert second.acl.rt.set_device(0) == 0
-    assert third.acl.rt.set_device(0) == 507033
-    assert "2 processes" in third.acl.get_recent_err_msg()
-    assert first.acl.rt.reset_device(0) == 0
-    assert third.acl.rt.set_device(0) == 0
-
-
-def test_acl_after_a_fork_is_refused(emulated: Card) -> None:
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            emulated.acl.rt.get_device()
-        except EmulatorError as error:
-            os.write(writing, str(error).encode())
-        finally:
-            os._exit(0)
-    os.waitpid(pid, 0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        assert b"spawn" in pipe.read()
-    assert emulated.acl.rt.get_device() == (0, 0)
-
-
-def test_a_device_pointer_that_the_host_touches_is_a_fault(tmp_path: Path) -> None:
-    program = tmp_path / "touch.py"
-    program.write_text(
-        "import acl, ctypes\n"
-        "acl.init(); acl.rt.set_device(0)\n"
-        "ptr, ret = acl.rt.malloc(64, 0)\n"
-        "print('before', flush=True)\n"
-        "ctypes.string_at(ptr, 4)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "gepipe.emulator", str(program)],
-        capture_output=True,
-        text=True,
-        env=script_environment(),
-        timeout=60,
-        check=False,
-    )
-    assert done.stdout == "before\n"
-    assert done.returncode == -11
-
-
 def test_memory_of_a_card_that_runs_the_program_is_host_addressable(
     make: Callable[..., Card],
 ) -> None:
@@ -243,47 +324,3 @@ def test_memory_of_a_card_that_runs_the_program_is_host_addressable(
     ptr = card.device(64)
     card.fill(ptr, b"abcd")
     assert card.acl.util.ptr_to_bytes(ptr, 4) == b"abcd"
-
-
-# --- cards that processes share ---------------------------------------------------------------
-
-
-@pytest.fixture
-def pair(
-    make: Callable[..., Card], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> tuple[Card, Card]:
-    """Two machines on the same cards, as if in two processes."""
-    monkeypatch.setenv("GEPIPE_ACL_MACHINE", f"pair-{tmp_path.name}-{os.getpid()}")
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    return make(latency_ms=40).open(), make(latency_ms=40).open()
-
-
-def test_processes_see_each_other_s_memory(pair: tuple[Card, Card]) -> None:
-    first, second = pair
-    before = second.acl.rt.get_mem_info(0)[0]
-    ptr = first.device(1 << 20)
-    assert before - second.acl.rt.get_mem_info(0)[0] == (1 << 20) + 32
-    model = second.ok(second.acl.mdl.load_from_file(second.models["static"]))
-    first.ok(first.acl.rt.free(ptr))
-    second.ok(second.acl.mdl.unload(model))
-    assert first.acl.rt.get_mem_info(0)[0] == first.acl.rt.get_mem_info(0)[1]
-
-
-def test_memory_comes_back_when_a_process_ends(pair: tuple[Card, Card], tmp_path: Path) -> None:
-    first, second = pair
-    first.device(1 << 20)
-    first.machine.close()
-    free, total, _ = second.acl.rt.get_mem_info(0)
-    assert free == total
-    second.machine.close()
-    assert not list(tmp_path.glob("gepipe-emulator-*/*"))
-
-
-def test_processes_share_a_card_s_time(pair: tuple[Card, Card]) -> None:
-    loaded = [card.loaded("timing") for card in pair]
-    began = pair[0].machine.schedule.now()
-    for card, model in zip(pair, loaded, strict=True):
-        card.ok(model.execute_async(card.stream))
-    for card in pair:
-        card.ok(card.acl.rt.synchronize_stream(card.stream))
-    assert pair[0].machine.schedule.now() - began >= 0.08
