@@ -8,6 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from gepipe.cli.signals import show_cursor
 from gepipe.cli.text import count, duration, harmless, is_terminal, print_error
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 _FRAME_S: Final = 0.2
 _LINE_S: Final = 5.0
+#: How long the last line may take to be wiped out.
+_END_S: Final = 1.0
 #: Weight of the newest interval in the rate that the remaining time is reckoned with.
 _NEW: Final = 0.1
 
@@ -39,8 +42,12 @@ class Progress:
 
     def __exit__(self, *exc_info: object) -> None:
         self._over.set()
-        if self._thread is not None:
-            self._thread.join()
+        if self._thread is None:
+            return
+        self._thread.join(_END_S)
+        # An interrupt in the middle of an import leaves the lock of imports held for good.
+        if self._thread.is_alive():
+            show_cursor()
 
     def say(self, text: str) -> None:
         """Write lines to standard error, above the live line if there is one."""

@@ -57,11 +57,11 @@ def _handle(handler: signal._HANDLER) -> None:
 
 
 def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
-    _show_cursor()
+    show_cursor()
     leave(Interrupted.exit_code)
 
 
-def _show_cursor() -> None:
+def show_cursor() -> None:
     """Show the cursor, which a display that was cut off may have hidden."""
     if os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
         return

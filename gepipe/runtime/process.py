@@ -70,10 +70,11 @@ def start_server(preload: Sequence[str] = ()) -> None:
         preload: Further modules that workers will need. They must have neither threads nor devices.
     """
     forkserver.set_forkserver_preload([*_PRELOAD, *preload])
-    with _starting, _workers_environment(), _interrupts_blocked():
+    with _starting, _workers_environment():
         try:
             _keep_socket_path_short()
-            forkserver.ensure_running()
+            with _interrupts_blocked():
+                forkserver.ensure_running()
         except (OSError, RuntimeError) as error:
             raise WorkerStartError(f"cannot start the fork server: {why(error)}") from error
 

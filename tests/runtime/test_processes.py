@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -239,3 +240,28 @@ def test_result_that_cannot_be_read_is_an_items_failure(tmp_path) -> None:
 
     assert [each.value for each in results] == [1]
     assert [each.kind for each in pipeline.failures] == ["result"]
+
+
+INTERRUPTED = """
+import os, signal
+from multiprocess import forkserver
+from gepipe.runtime.process import start_server
+
+start = forkserver.ensure_running
+def start_while_ctrl_c_is_pressed():
+    os.kill(os.getpid(), signal.SIGINT)
+    start()
+forkserver.ensure_running = start_while_ctrl_c_is_pressed
+try:
+    start_server()
+except KeyboardInterrupt:
+    print("heard")
+"""
+
+
+def test_an_interrupt_while_the_server_starts_is_not_lost() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=True, timeout=30
+    )
+
+    assert done.stdout == "heard\n"
