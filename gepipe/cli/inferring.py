@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gepipe.cli.running import execute
 from gepipe.cli.text import harmless, print_error, print_out
-from gepipe.errors import StageError
+from gepipe.errors import ConfigError, StageError
 from gepipe.io.failures import Failure
 from gepipe.io.files import ImageFiles
 from gepipe.io.jsonl import quoted
@@ -64,7 +64,12 @@ def do_infer(request: InferRequest) -> int:
         stage="client",
         encode=record_of,
     )
-    calls.open()
+    served = calls.open()
+    if served.datatype != "BYTES":
+        raise ConfigError(
+            f"{address}: model {served.name!r} takes {served.datatype} as {served.input!r}, "
+            "not the bytes of a file; call it with `gepipe run FILE --via` and a source of arrays"
+        )
     failed = 0
     for outcomes in calls.run(source.entries()):
         for outcome in outcomes:

@@ -8,6 +8,7 @@ bounded, so neither a slow input nor a slow caller makes memory grow.
 
 from __future__ import annotations
 
+import logging
 import queue
 import random
 import threading
@@ -26,12 +27,16 @@ if TYPE_CHECKING:
     from gepipe.io.source import Entry, Reader
     from gepipe.triton.address import Address
 
+log = logging.getLogger(__name__)
+
 Outcome: TypeAlias = "Record | Failure"
 
 #: Inputs begun for each call at a time: those that are done wait for the oldest.
 _WINDOW: Final = 4
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
+#: How long a server may take to come up; after that, the address is more likely to be wrong.
+_OPENING_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +114,10 @@ class Calls:
         connection = Connection(self._address, self._options.timeout_s)
         connection.open()
         try:
-            served: ServedModel = self._patiently(lambda: connection.describe(self._model))
+            patience_s = min(_OPENING_S, self._options.patience_s)
+            served: ServedModel = self._patiently(
+                lambda: connection.describe(self._model), patience_s
+            )
         finally:
             connection.close()
         self._served = served
@@ -195,7 +203,8 @@ class Calls:
         began = time.perf_counter()
         try:
             text = self._patiently(
-                lambda: connection.call(served, payload, **self._options.parameters)
+                lambda: connection.call(served, payload, **self._options.parameters),
+                self._options.patience_s,
             )
             return Record(index, entry.source, self._encode(text))
         except Refused as error:
@@ -206,9 +215,9 @@ class Calls:
             with self._lock:
                 self.busy_s += time.perf_counter() - began
 
-    def _patiently(self, call: Callable[[], Any]) -> Any:
+    def _patiently(self, call: Callable[[], Any], patience_s: float) -> Any:
         """Call again while the server is busy, at ever longer intervals."""
-        end = time.monotonic() + self._options.patience_s
+        end = time.monotonic() + patience_s
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
@@ -218,11 +227,12 @@ class Calls:
                 wait_s = pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
                 if time.monotonic() + wait_s > end:
                     raise BackendError(
-                        f"{self._address} took no call within {self._options.patience_s:g} s: "
-                        f"{error}"
+                        f"{self._address} took no call within {patience_s:g} s: {error}"
                     ) from error
                 with self._lock:
                     self.retries += 1
+                    if self.retries == 1 and self._served is None:
+                        log.warning("waiting for the server: %s", error)
                 if self._stop.wait(wait_s):
                     raise Interrupted(
                         "stopped on request; what was written is an exact prefix"

@@ -164,6 +164,7 @@ class Connection:
         Raises:
             Busy: The same call may succeed later.
             Refused: This item cannot be processed.
+            ConfigError: It is no Triton server.
         """
         tensor = self._input(model, payload)
         grpc = self.address.protocol == "grpc"
@@ -241,21 +242,31 @@ class Connection:
 
     def _explained(self, error: Exception) -> GepipeError:
         """Return what a library's error means for the caller."""
-        status, text = "", str(error)
         if type(error).__name__ == "InferenceServerException":
-            status, text = str(error.status() or ""), str(error.message())  # type: ignore[attr-defined]
+            return self._answer(str(error.status() or ""), str(error.message()))  # type: ignore[attr-defined]
+        if isinstance(error, TimeoutError):
+            return Refused("server", "timeout", f"no answer within {self.timeout_s:g} s")
+        if isinstance(error, OSError):  # not there yet, or just gone
+            return Busy(f"cannot connect: {error.strerror or error}")
+        other = "grpc" if self.address.protocol == "http" else "http"
+        return ConfigError(
+            f"{self.address} does not answer as a Triton server does: "
+            f"{type(error).__name__}: {error}; expected its {self.address.protocol} port; "
+            f"perhaps {other}:// is meant"
+        )
+
+    def _answer(self, status: str, text: str) -> GepipeError:
+        """Return what the server's own error means."""
         said = _PREFIX.sub("", text)
         if found := _SAID.fullmatch(said):
             if found["kind"] == "overloaded":
                 return Busy(found["text"])
             return Refused(found["stage"], found["kind"], found["text"])
-        if _PASSING.search(text) or "UNAVAILABLE" in status or status == "503":
-            return Busy(said)
-        if "DEADLINE_EXCEEDED" in status or isinstance(error, TimeoutError) or "timed out" in text:
+        if "DEADLINE_EXCEEDED" in status or "timed out" in said:
             return Refused("server", "timeout", f"no answer within {self.timeout_s:g} s")
-        if status:
-            return Refused("server", "refused", said)
-        return Busy(f"{self.address}: {type(error).__name__}: {text}")
+        if _PASSING.search(said) or "UNAVAILABLE" in status or status == "503":
+            return Busy(said)
+        return Refused("server", "refused", said)
 
 
 class Region:
