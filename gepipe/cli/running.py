@@ -14,7 +14,7 @@ from pathlib import Path
 from gepipe.cli import signals
 from gepipe.cli.progress import Progress
 from gepipe.cli.summary import Summary, never_begun
-from gepipe.cli.text import count, harmless, is_terminal, print_error, print_out, size
+from gepipe.cli.text import count, harmless, is_terminal, print_error, print_out, size, spread
 from gepipe.errors import GepipeError, Interrupted
 from gepipe.pipeline.job import Job
 from gepipe.spec.load import load
@@ -145,11 +145,8 @@ def _opening(name: str, job: Job) -> str:
     assert statistics is not None
     assert job.total is not None
     left = job.total - job.first
-    lines = [
-        f"{name}: {count(left, 'input')}"
-        + (f" left of {job.total:,}" if job.first else "")
-        + f"; {'; '.join(job.notes)}"
-    ]
+    heading = f"{name}: {count(left, 'input')}" + (f" left of {job.total:,}" if job.first else "")
+    lines = spread("; ".join((heading, *job.notes[:1])), job.notes[1:])
     if job.batch is not None:
         workers = ", ".join(
             f"{stage.name} {stage.workers}"
@@ -175,4 +172,5 @@ class _Lines(logging.Handler):
         self.setLevel(logging.CRITICAL)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._progress.say(f"{record.levelname.lower()}: {harmless(record.getMessage())}")
+        word = getattr(record, "word", record.levelname.lower())
+        self._progress.say(f"{word}: {harmless(record.getMessage())}")

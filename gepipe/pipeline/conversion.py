@@ -54,7 +54,7 @@ def prepare(spec: PipelineSpec) -> PipelineSpec:
             precision=infer.precision,
             aipp=split.aipp if split is not None else None,
         )
-        model = ensure_om(model, options, say=log.warning)
+        model = ensure_om(model, options, say=_say)
     if split is not None:
         pre = pre.model_copy(update={"ops": split.ops})
     backend = replace(infer.backend, options=extra)
@@ -64,3 +64,8 @@ def prepare(spec: PipelineSpec) -> PipelineSpec:
     }
     stages = tuple(changed.get(stage.name, stage) for stage in spec.stages)
     return spec.model_copy(update={"stages": stages})
+
+
+def _say(text: str) -> None:
+    """Tell what takes long to whoever sees warnings, as the command line does; it is none."""
+    log.warning("%s", text, extra={"word": "note"})
