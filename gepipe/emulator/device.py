@@ -28,7 +28,7 @@ def visible_devices(count: int) -> list[int]:
         return list(range(count))
     chosen: list[int] = []
     for token in text.split(","):
-        if not re.fullmatch(r"\d{1,4}", token):
+        if not re.fullmatch(r"[0-9]{1,4}", token):
             break
         if int(token) >= count or (chosen and int(token) <= chosen[-1]):
             break

@@ -78,7 +78,7 @@ def _plan(om: OmModel, shapes: list[Shape], outputs: list[Shape] | None, gear: S
         outputs,
         tuple(needed),
         tuple(results),
-        tuple(size or _UNKNOWN_BYTES for size in results),
+        tuple(_UNKNOWN_BYTES if outputs is None else size for size in results),
         gear,
         shapes[0][0] if shapes and shapes[0] else 1,
     )

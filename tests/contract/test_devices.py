@@ -295,6 +295,7 @@ def test_leaks_name_what_and_where(emulated: Card) -> None:
         ("0, 1", [0]),
         ("0,9,1", [0]),
         ("x", []),
+        ("\uff11", []),
         ("", []),
         ("1,1", [1]),
     ],

@@ -73,6 +73,21 @@ def test_a_kernel_that_fails_is_507011(emulated: Card) -> None:
         assert model.result((2,)).tolist() == [3, 0]
 
 
+def test_an_output_without_elements_is_written_nowhere(emulated: Card) -> None:
+    path = emulated.folder / "none.om"
+    shapes = [OmTensor("x", "float32", (2, 4))], [OmTensor("y", "float32", (2, 0))]
+    write_om(path, None, inputs=shapes[0], outputs=shapes[1])
+    emulated.models["none"] = str(path)
+    with loaded(emulated, "none") as model:
+        block = emulated.device(4096)
+        buffer = emulated.acl.mdl.get_dataset_buffer(model.outs, 0)
+        emulated.ok(emulated.acl.update_data_buffer(buffer, block, 64))
+        emulated.ok(model.execute_async(emulated.stream))
+        emulated.ok(emulated.acl.rt.memset(block + 64, 64, 0, 64))
+        emulated.ok(emulated.acl.rt.synchronize_stream(emulated.stream))
+        emulated.ok(emulated.acl.update_data_buffer(buffer, model.at_out[0], 64))
+
+
 def test_a_buffer_may_be_larger_than_needed(card: Card) -> None:
     with loaded(card) as model:
         large, (ptr,) = model.dataset([4096])
