@@ -242,7 +242,9 @@ class Execution:
         if error is None:
             try:
                 self._bring(run)
-            except (DeviceError, TensorMismatchError) as failure:
+            except TensorMismatchError as failure:
+                error = failure
+            except DeviceError as failure:
                 error = self._noted(failure)
                 for other in self._runs:  # the copy of its inputs may be what failed
                     other.error = other.error or error
