@@ -41,7 +41,7 @@ def do_infer(request: InferRequest) -> int:
     options = CallOptions(
         concurrency=request.concurrency,
         timeout_s=request.timeout,
-        parameters={"priority": request.priority} if request.priority else {},
+        realtime=None if request.priority is None else request.priority == "realtime",
     )
     if request.output is not None:
         stages = [{"name": "preprocess"}, {"name": "inference"}, {"name": "postprocess"}]

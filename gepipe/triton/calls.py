@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from gepipe.errors import BackendError, GepipeError, Interrupted, ItemError
@@ -47,13 +47,13 @@ class CallOptions:
         concurrency: Calls at a time.
         timeout_s: Limit of one call.
         patience_s: How long a call is tried again while the server is busy or away.
-        parameters: Parameters of each request.
+        realtime: The class of each call, see `Connection.call`.
     """
 
     concurrency: int = 32
     timeout_s: float = 60.0
     patience_s: float = 60.0
-    parameters: dict[str, Any] = field(default_factory=dict)
+    realtime: bool | None = None
 
 
 class Calls:
@@ -203,7 +203,7 @@ class Calls:
         began = time.perf_counter()
         try:
             text = self._patiently(
-                lambda: connection.call(served, payload, **self._options.parameters),
+                lambda: connection.call(served, payload, realtime=self._options.realtime),
                 self._options.patience_s,
             )
             return Record(index, entry.source, self._encode(text))

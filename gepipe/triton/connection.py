@@ -150,13 +150,19 @@ class Connection:
             raise raised from error
         return ServedModel.of(metadata, config["config"] if grpc else config)
 
-    def call(self, model: ServedModel, payload: bytes | NDArray[Any], **parameters: Any) -> bytes:
+    def call(
+        self,
+        model: ServedModel,
+        payload: bytes | NDArray[Any],
+        *,
+        realtime: bool | None = None,
+    ) -> bytes:
         """Have one item processed.
 
         Args:
             model: What `describe` returned.
             payload: The item: bytes, or the array of one row.
-            parameters: Parameters of the request.
+            realtime: Its class: real-time goes before bulk. None leaves it to the server.
 
         Returns:
             The record, as JSON text.
@@ -168,12 +174,13 @@ class Connection:
         """
         tensor = self._input(model, payload)
         grpc = self.address.protocol == "grpc"
-        limit = {"client_timeout": self.timeout_s} if grpc else {}
+        options: dict[str, Any] = {"client_timeout": self.timeout_s} if grpc else {}
+        if realtime is not None:
+            # The number is for the server's queues, which models do not see; the word for models.
+            options |= {"priority": 1 if realtime else 2, "parameters": {"realtime": realtime}}
         wanted = [self._library.InferRequestedOutput(model.output)]
         try:
-            result = self._client.infer(
-                model.name, [tensor], outputs=wanted, parameters=parameters or None, **limit
-            )
+            result = self._client.infer(model.name, [tensor], outputs=wanted, **options)
             record = result.as_numpy(model.output)
         except Exception as error:
             raise self._explained(error) from error
