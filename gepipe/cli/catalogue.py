@@ -67,7 +67,8 @@ def _part(kind: plugins.Kind, name: str) -> dict[str, Any]:
         return part | {"error": str(error)}
     part |= {"summary": docstrings.summary(cls), "description": docstrings.body(cls)}
     if kind == "engines":
-        return part
+        options = docstrings.parameters(cls).items()
+        return part | {"parameters": [{"name": n, "description": text} for n, text in options]}
     if kind == "ops":
         part["stage"] = getattr(cls, "stage", "both")
     return part | {"shorthand": getattr(cls, "shorthand", None), "parameters": _parameters(cls)}
@@ -130,6 +131,9 @@ def _page(part: dict[str, Any]) -> Iterator[str]:
     for each in part.get("parameters", ()):
         if "error" in each:
             yield f"  parameters cannot be told: {harmless(each['error'])}"
+            continue
+        if "type" not in each:  # of an engine, which reads its options itself
+            yield f"\n  {each['name']}: {each['description']}"
             continue
         default = "required" if each["required"] else f"default {json.dumps(each['default'])}"
         yield f"\n  {each['name']}: {each['type']} ({default})"

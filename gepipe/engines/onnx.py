@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gepipe.engines.gears import portions
-from gepipe.errors import ModelLoadError, TensorMismatchError
+from gepipe.errors import ConfigError, ModelLoadError, TensorMismatchError
 from gepipe.tensors import DTYPES, DYNAMIC, TensorSpec
 
 if TYPE_CHECKING:
@@ -61,8 +61,12 @@ class OnnxEngine:
         """Open an ONNX model.
 
         Raises:
+            ConfigError: It is given options; it has none.
             ModelLoadError: There is no model, or ONNX Runtime refuses it.
         """
+        if options.extra:
+            listed = ", ".join(sorted(options.extra))
+            raise ConfigError(f"onnxruntime: unknown options {listed}; it has none")
         if model is None:
             raise ModelLoadError("backend 'onnxruntime' needs a model; set `model: file.onnx`")
         if not model.is_file():

@@ -50,8 +50,8 @@ class ConvertOptions:
         aipp: Preprocessing that the card does, so that the input becomes uint8 pixels.
         extra: Further arguments for atc.
         default_gears: Batch sizes of a model whose batch is open, where `gears` says nothing.
-        row: Extents of a row of the only input, without the batch, for those that the model leaves
-            open; what the pre stage makes.
+        rows: (input, extents of a row, without the batch), for those that the model leaves open.
+        row: The same for the only input, where `rows` says nothing; what the pre stage makes.
     """
 
     soc: str = "auto"
@@ -64,6 +64,7 @@ class ConvertOptions:
     aipp: Aipp | None = None
     extra: tuple[str, ...] = ()
     default_gears: tuple[int, ...] = ()
+    rows: tuple[tuple[str, tuple[int, ...]], ...] = ()
     row: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:

@@ -89,6 +89,20 @@ def _declared(model: OnnxFile, options: ConvertOptions) -> dict[str, tuple[Exten
         inputs[name] = shape
     if not inputs:
         raise ConfigError(f"{model.path}: the model has no inputs")
+    for name, row in options.rows:
+        if name not in inputs:
+            raise ConfigError(
+                f"{model.path}: shapes: no input is called {name!r}; it has {', '.join(inputs)}"
+            )
+        shape = inputs[name]
+        if len(shape) != 1 + len(row) or any(
+            own not in (-1, asked) for own, asked in zip(shape[1:], row, strict=True)
+        ):
+            raise ConfigError(
+                f"{model.path}: shapes: a row of input {name!r} is {_list(shape[1:])}, which "
+                f"{list(row)} does not fit"
+            )
+        inputs[name] = (*shape[:1], *row)
     if options.row and len(inputs) == 1 and not (options.image_sizes or options.dims):
         ((name, shape),) = inputs.items()
         if len(shape) == 1 + len(options.row):
@@ -177,7 +191,8 @@ def _batches(inputs: dict[str, tuple[Extent, ...]], options: ConvertOptions, for
         raise ConfigError(
             f"input {name!r} has open extents {_list(inputs[name])}; fix them, as with "
             f"--input-shape '{name}:{example}', or list what they may be with --image-sizes or "
-            "--dims (atc: E10018)"
+            f"--dims (atc: E10018); in a pipeline: `backend: {{ge: {{shapes: {{{name}: "
+            f"[{example.partition(',')[2].replace(',', ', ')}]}}}}}}`"
         )
     has_open = bool(_open(inputs))
     if not gears:

@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from gepipe.errors import ConfigError
 from gepipe.ops.plan import plan_pre
 from gepipe.pipeline.plan import engine_of
 
@@ -34,6 +35,7 @@ def prepare(spec: PipelineSpec) -> PipelineSpec:
     if infer.model is None or engine_of(spec) != "ge" or not infer.model.is_file():
         return spec
     from gepipe.engines.ge import library
+    from gepipe.engines.ge.shapes import parse_pinned
     from gepipe.models.aipp import split_for_aipp
     from gepipe.models.convert import ensure_om
     from gepipe.models.kind import kind_of
@@ -41,6 +43,8 @@ def prepare(spec: PipelineSpec) -> PipelineSpec:
 
     extra = dict(infer.backend.options)
     aipp = extra.pop("aipp", False)
+    if not isinstance(aipp, bool):
+        raise ConfigError(f"ge: aipp: expected true or false, got {aipp!r}")
     pre, batch = spec.pre, spec.pre.batch_size
     split = split_for_aipp(pre.ops) if aipp else None
     model = infer.model
@@ -50,6 +54,7 @@ def prepare(spec: PipelineSpec) -> PipelineSpec:
             soc="emulator" if library.wants_emulator(extra.get("device", "auto")) else "auto",
             gears=infer.gears,
             default_gears=_GEARS if batch == "auto" else tuple(sorted({1, batch})),
+            rows=tuple(parse_pinned(extra.get("shapes")).items()),
             row=made.shape if made is not None and made.is_static else (),
             precision=infer.precision,
             aipp=split.aipp if split is not None else None,

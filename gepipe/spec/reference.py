@@ -79,6 +79,9 @@ def _page(language: str) -> Iterator[str]:
         yield f"\n## {fixed[kind]}\n"
         yield fixed[f"{kind}_note"]
         yield from _parts(kind, fixed)
+    yield f"\n## {fixed['engines']}\n"
+    yield fixed["engines_note"]
+    yield from _engines(fixed)
     yield "\n" + fixed["outro"]
 
 
@@ -129,6 +132,18 @@ def _parts(kind: plugins.Kind, fixed: dict[str, Any], role: str = "") -> Iterato
             default = fixed["required"] if needed else _code(about.get("default"))
             text = about.get("description", "")
             yield _row(f"`{parameter}`", value_words(about), default, text)
+
+
+def _engines(fixed: dict[str, Any]) -> Iterator[str]:
+    for name in sorted(plugins.names("engines")):
+        cls = plugins.load("engines", name)
+        options = docstrings.parameters(cls)
+        if cls.__module__.partition(".")[0] != "gepipe" or not options:
+            continue
+        yield f"\n### `{name}`\n"
+        yield from _head(fixed["option_columns"])
+        for option, text in options.items():
+            yield _row(f"`{option}`", text)
 
 
 def value_words(schema: dict[str, Any]) -> str:  # noqa: PLR0911 - one a kind of schema

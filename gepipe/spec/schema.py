@@ -161,8 +161,19 @@ def _stages() -> Schema:
 
 def _backend() -> Schema:
     names = sorted({"auto", *plugins.names("engines")})
-    options = {"type": ["object", "null"], "description": "Options of the engine."}
-    return {"anyOf": [{"enum": names}, _one_of(dict.fromkeys(names, options))]}
+    return {"anyOf": [{"enum": names}, _one_of({name: _options_of(name) for name in names})]}
+
+
+def _options_of(engine: str) -> Schema:
+    """Return the schema of an engine's options, as far as it says which it has."""
+    schema: Schema = {"type": ["object", "null"], "description": "Options of the engine."}
+    try:
+        told = docstrings.parameters(plugins.load("engines", engine)) if engine != "auto" else {}
+    except PluginError:  # told by `gepipe doctor`
+        told = {}
+    if told:
+        schema["properties"] = {name: {"description": text} for name, text in told.items()}
+    return schema
 
 
 def _entries(kind: plugins.Kind, definitions: Schema, role: str = "") -> Schema:

@@ -124,8 +124,9 @@ def describe(acl: Acl, desc: int, path: Path, model_id: int | None = None) -> De
             continue
         if name == _DYNAMIC_AIPP:
             raise ModelLoadError(
-                f"{path}: the model has dynamic AIPP, which gepipe does not set; convert it with "
-                "static AIPP, or without"
+                f"{path}: the model has dynamic AIPP, which gepipe does not set; convert it again "
+                "with static AIPP, as `gepipe model convert MODEL.onnx --aipp-from PIPELINE.yaml` "
+                "makes it, or without AIPP (no --insert_op_conf)"
             )
         inputs.append(_input(acl, desc, index, path, model_id))
     outputs = [

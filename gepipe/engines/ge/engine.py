@@ -33,12 +33,15 @@ _OPTIONS: Final = ("device", "profile", "mode", "shapes")
 class GeEngine:
     """A model on an NPU. See `gepipe.engines.engine.Engine` for the contract.
 
-    Options, all optional:
+    Parameters:
         device: `npu` or `emulator`; by default what `GEPIPE_ACL` says, else the NPU.
         profile: Of the emulator: a name or a path.
         mode: Of the emulator: `strict` or `compatible`.
         shapes: Input name to the extents of a row, where the model leaves a choice, such as
             `{images: [3, 640, 640]}`.
+        aipp: `true` leaves the normalize and to_tensor at the end of pre to the card, which then
+            takes 8-bit pixels: a quarter of the bytes. An ONNX model is converted so; an `.om`
+            must have been.
     """
 
     on_cpu = False
@@ -206,7 +209,8 @@ class GeEngine:
 def _known(extra: Mapping[str, Any]) -> Mapping[str, Any]:
     unknown = sorted(set(extra) - set(_OPTIONS))
     if unknown:
-        raise ConfigError(f"ge: unknown options {', '.join(unknown)}; known: {', '.join(_OPTIONS)}")
+        known = (*_OPTIONS, "aipp")  # settled before the model is opened
+        raise ConfigError(f"ge: unknown options {', '.join(unknown)}; known: {', '.join(known)}")
     return extra
 
 

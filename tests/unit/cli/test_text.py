@@ -76,3 +76,9 @@ def test_a_full_disk_behind_standard_output_is_an_error(monkeypatch):
             text.print_out("a line")
 
         text.print_out("what follows leads nowhere")
+
+
+def test_few_notes_stand_on_one_line_and_many_below():
+    assert text.spread("run", ["a", "b"]) == ["run; a; b"]
+    assert text.spread("run", ["a", "b", "c"]) == ["run", "  a", "  b", "  c"]
+    assert text.spread("run", []) == ["run"]

@@ -7,7 +7,7 @@ import pytest
 
 from gepipe.engines.engine import EngineOptions
 from gepipe.engines.onnx import OnnxEngine
-from gepipe.errors import ModelLoadError, TensorMismatchError
+from gepipe.errors import ConfigError, ModelLoadError, TensorMismatchError
 from tests.support import doubling_model, log_model, onnx_model, python, script_environment
 
 
@@ -282,3 +282,8 @@ def test_nothing_is_reported_to_the_maker_of_the_engine(tmp_path) -> None:
 
     assert done.stdout == "[]\n"
     assert not list(tmp_path.glob(".cache/*"))
+
+
+def test_options_that_it_does_not_have_are_refused(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="unknown options aipp; it has none"):
+        opened(doubling_model(tmp_path / "m.onnx"), extra={"aipp": True})

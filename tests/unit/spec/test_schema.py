@@ -131,3 +131,11 @@ def test_every_key_is_described() -> None:
             assert key["description"], f"{section}.{name}"
     assert definitions["pipeline"]["properties"]["depth"]["default"] == 2
     assert definitions["infer"]["properties"]["backend"]["default"] == "auto"
+
+
+def test_options_of_an_engine_are_described():
+    backend = json_schema()["$defs"]["backend"]
+
+    options = backend["anyOf"][1]["properties"]["ge"]["properties"]
+    assert set(options) == {"device", "profile", "mode", "shapes", "aipp"}
+    assert "8-bit pixels" in options["aipp"]["description"]
