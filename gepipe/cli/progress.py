@@ -109,7 +109,14 @@ class Progress:
         from rich.text import Text
 
         console = Console(stderr=True, highlight=False)
-        live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+        # No redirection: whoever writes elsewhere must not wait for this thread.
+        live = Live(
+            console=console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
         with live:
             self._live = live
             try:
