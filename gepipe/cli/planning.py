@@ -73,7 +73,7 @@ def _lines(spec: PipelineSpec, start: StartPlan, info: ModelInfo, slots: SlotPla
     yield f"{spec.pre.name}: {count(start.pre_workers, 'worker')}, {_limit(spec.pre.timeout)}"
     for line in plan_pre(spec.pre.ops).describe():
         yield f"  {line}"
-    yield f"{spec.infer.name}: {_processes(start)}, {_limit(start.timeout_s)}"
+    yield f"{spec.infer.name}: {_processes(start)}, {_limit(_execution_limit(start))}"
     if start.model:
         yield f"  model {start.model}"
     for word, rows in (("takes", info.inputs), ("makes", info.outputs)):
@@ -97,6 +97,11 @@ def _processes(start: StartPlan) -> str:
     devices = sorted({options.device for options in start.engines})
     plural = "s" * (len(devices) > 1)
     return f"{text} on device{plural} {', '.join(map(str, devices))}"
+
+
+def _execution_limit(start: StartPlan) -> float | None:
+    own = start.engines[0].timeout_s  # of an engine that keeps time; then the other only kills
+    return start.timeout_s if own is None else own
 
 
 def _post(spec: PipelineSpec) -> list[str]:

@@ -33,7 +33,7 @@ def device_memory(spec: PipelineSpec, start: StartPlan) -> tuple[str, ...]:
     for device in sorted(set(used)):
         state = states.get(device)
         if state is None or state.error:
-            why = state.error if state is not None else f"there are {len(states)} devices"
+            why = state.error if state is not None else _count(len(states))
             raise BackendError(f"{spec.infer.name}: device {device} cannot be used: {why}")
         count = used.count(device)
         place([(start.model.name, need)] * count, {device: state.free})
@@ -42,3 +42,7 @@ def device_memory(spec: PipelineSpec, start: StartPlan) -> tuple[str, ...]:
             "free memory"
         )
     return tuple(notes)
+
+
+def _count(devices: int) -> str:
+    return "there is only one" if devices == 1 else f"there are {devices}"

@@ -84,10 +84,14 @@ def plan_start(spec: PipelineSpec, cpus: int | None = None) -> StartPlan:
             f"{infer.name}: no such model file: {str(infer.model)!r}; set `model:` of that stage, "
             "or for a ready pipeline bring its model with `gepipe samples fetch`"
         )
-    notes = [f"engine {name}" + (", chosen by the model's ending" * (infer.backend.name == "auto"))]
     devices: Sequence[int] = (
         infer.devices if infer.devices != "auto" else _all_devices(engine, spec)
     )
+    where = ""
+    if not on_cpu and len(set(devices)) > 1:
+        where = f" on devices {', '.join(map(str, sorted(set(devices))))}"
+    chosen = ", chosen by the model's ending" * (infer.backend.name == "auto")
+    notes = [f"engine {name}{where}{chosen}"]
     timeout_s = infer.timeout
     if on_cpu:
         ignored = []
