@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import queue
 import signal
 import threading
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gepipe.emulator.api import acl_call
-from gepipe.emulator.order import Clock
-from gepipe.emulator.schedule import Latch
-from gepipe.emulator.stream import Stream, Task
+from gepipe.emulator.reporter import Due, Reporter, Worker
+from gepipe.emulator.stream import Stream
+from gepipe.emulator.task import Latch, Task
 
 if TYPE_CHECKING:
     from gepipe.emulator.device import Context
@@ -21,25 +19,6 @@ if TYPE_CHECKING:
 
 INVALID_PARAM, SUBSCRIBED, NOT_SUBSCRIBED, NO_SUBSCRIBER = 100000, 107011, 107012, 107015
 TIMEOUT, WRONG_STREAM = 507012, 107003
-
-
-@dataclass(slots=True)
-class Report:
-    """A callback that is due."""
-
-    call: Callable[..., Any]
-    argument: list[Any]
-    done: Latch
-    clock: Clock
-
-
-@dataclass(eq=False, slots=True)
-class Reporter:
-    """A thread that callbacks run in, and the streams it serves."""
-
-    tid: int
-    streams: list[Stream] = field(default_factory=list)
-    due: queue.SimpleQueue[Report] = field(default_factory=queue.SimpleQueue)
 
 
 @acl_call("rt.subscribe_report", "kk", context=True)
@@ -95,7 +74,7 @@ def launch_callback(  # noqa: PLR0913, PLR0917 - acl has as many
     reporter: Reporter | None = stream.subscriber
     if reporter is None:
         return machine.fail(NO_SUBSCRIBER, f"no thread is subscribed to {stream}")
-    report = Report(call, argument, Latch(), {})
+    report = Due(call, argument, Latch(), {})
 
     def hand_over(_: Stream) -> int:
         reporter.due.put(report)
@@ -130,14 +109,6 @@ def process_report(machine: Machine, timeout_ms: int) -> int:
     report.done.open()
     machine.schedule.notify()
     return 0
-
-
-@dataclass(eq=False, slots=True)
-class Worker:
-    """A thread that `start_thread` began."""
-
-    thread: threading.Thread
-    error: BaseException | None = None
 
 
 @acl_call("util.start_thread", "FO", "vr")

@@ -31,7 +31,7 @@ def _enter(machine: Machine, index: int) -> tuple[Device | None, int]:
     device = machine.device(index)
     if device is None:
         return None, NO_DEVICE
-    if not device.enter(machine):
+    if not device.enter(machine.profile):
         limit = machine.profile.limits.processes
         text = f"device {index} is used by {limit} processes already, which is the limit"
         return None, machine.fail(BUSY, text)
@@ -56,12 +56,12 @@ def set_device(machine: Machine, index: int) -> int:
 def _drop(machine: Machine, context: Context) -> None:
     """End a context."""
     context.alive = False
-    if context.default_stream is not None:
-        machine.observe(context.default_stream.clock)
-        context.default_stream.end()
-        context.device.streams -= 1
-        machine.handles.remove(context.default_stream.handle, "a default stream that is gone")
-        context.default_stream = None
+    if context.default_stream:
+        stream, _ = machine.stream(context, 0)
+        assert stream is not None
+        machine.observe(stream.clock)
+        stream.end()
+        machine.drop_stream(stream, "a default stream that is gone")
     machine.handles.remove(context.handle, f"{context}, destroyed at {Site()}")
     if machine.thread.context is context:
         machine.thread.context = None
@@ -80,8 +80,10 @@ def _reset(machine: Machine, index: int, *, force: bool) -> int:
     default, device.default = device.default, None
     code = 0
     if default is not None:
-        if default.default_stream is not None:
-            code = default.default_stream.wait()
+        if default.default_stream:
+            stream, _ = machine.stream(default, 0)
+            assert stream is not None
+            code = stream.wait()
         held = [s for s in machine.streams_of(device) if s.context is default and not s.is_default]
         if held:
             machine.lenient(f"device {index} is reset before {held[0]} is destroyed")

@@ -8,7 +8,8 @@ from gepipe.emulator.api import acl_call
 from gepipe.emulator.ends import D2D, D2H, H2D, H2H, End, end_at, move, sample, stage, touch
 from gepipe.emulator.handles import Site
 from gepipe.emulator.memory import ALIGNMENT
-from gepipe.emulator.stream import Stream, Task, TaskError
+from gepipe.emulator.stream import Stream
+from gepipe.emulator.task import Task, TaskError
 
 if TYPE_CHECKING:
     from gepipe.emulator.device import Context

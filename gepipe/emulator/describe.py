@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from gepipe.emulator.api import acl_call
 from gepipe.emulator.handles import Site
-from gepipe.emulator.model import UNKNOWN_MODEL, Model, model_of, read_file, read_memory
+from gepipe.emulator.loaded import Model
+from gepipe.emulator.model import UNKNOWN_MODEL, model_of, read_file, read_memory
 from gepipe.emulator.om import FORMATS, GEAR_INPUT, OmModel, OmTensor, Shape
 from gepipe.tensors import DTYPES
 

@@ -1,4 +1,4 @@
-"""Devices and contexts, and the calls of `acl.rt` that are about them."""
+"""Devices and contexts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from gepipe.emulator.handles import Site
 from gepipe.emulator.shared import MACHINE, Place, SharedCard
 
 if TYPE_CHECKING:
-    from gepipe.emulator.machine import Machine
-    from gepipe.emulator.memory import DeviceMemory
-    from gepipe.emulator.stream import Stream
+    from gepipe.emulator.devicememory import DeviceMemory
+    from gepipe.emulator.profile import Profile
 
 
 def visible_devices(count: int) -> list[int]:
@@ -78,11 +77,11 @@ class Device:
             self.spent_s[engine] = self.spent_s.get(engine, 0.0) + seconds
         return end_s
 
-    def enter(self, machine: Machine) -> bool:
+    def enter(self, profile: Profile) -> bool:
         """Count this process among those on the card; return whether there is room for it."""
         if self._place is not None:
             return True
-        profile, limit = machine.profile, machine.profile.limits.processes
+        limit = profile.limits.processes
         together = os.environ.get(MACHINE, "")
         prefix = f"gepipe-emulator/{os.getuid()}/{together or profile.name}/{self.card}"
         self._place = Place.take(prefix, limit)
@@ -104,14 +103,18 @@ class Device:
 
 @dataclass(eq=False)
 class Context:
-    """A context: what the objects of a device belong to."""
+    """A context: what the objects of a device belong to.
+
+    Attributes:
+        default_stream: The handle of the stream that 0 stands for; 0 before it is used.
+    """
 
     device: Device
     explicit: bool
     site: Site = field(default_factory=Site)
     handle: int = 0
     alive: bool = True
-    default_stream: Stream | None = None
+    default_stream: int = 0
 
     def __str__(self) -> str:
         kind = "context" if self.explicit else "default context"

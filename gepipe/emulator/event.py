@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from gepipe.emulator.api import acl_call
 from gepipe.emulator.handles import Site
 from gepipe.emulator.order import Clock, merge
-from gepipe.emulator.schedule import Latch
-from gepipe.emulator.stream import Stream, Task
+from gepipe.emulator.stream import Stream
+from gepipe.emulator.task import Latch, Task
 
 if TYPE_CHECKING:
     from gepipe.emulator.device import Context

@@ -14,9 +14,11 @@ from gepipe.emulator.compute import KernelError, session_of, view
 from gepipe.emulator.ends import End
 from gepipe.emulator.gears import gear_bytes
 from gepipe.emulator.handles import Site
-from gepipe.emulator.model import Model, own_model
+from gepipe.emulator.loaded import Model
+from gepipe.emulator.model import own_model
 from gepipe.emulator.plan import Plan, plan_of
-from gepipe.emulator.stream import Stream, Task, TaskError
+from gepipe.emulator.stream import Stream
+from gepipe.emulator.task import Task, TaskError
 from gepipe.emulator.tensordesc import TensorDesc
 from gepipe.tensors import DTYPES
 

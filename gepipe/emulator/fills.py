@@ -8,7 +8,8 @@ from gepipe.emulator import native
 from gepipe.emulator.api import acl_call
 from gepipe.emulator.ends import End, touch
 from gepipe.emulator.handles import Site
-from gepipe.emulator.stream import Stream, Task
+from gepipe.emulator.stream import Stream
+from gepipe.emulator.task import Task
 
 if TYPE_CHECKING:
     from gepipe.emulator.device import Context

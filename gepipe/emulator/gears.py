@@ -10,7 +10,8 @@ from gepipe.emulator.api import acl_call
 from gepipe.emulator.buffers import Dataset, buffer_of, dataset_of
 from gepipe.emulator.describe import described
 from gepipe.emulator.ends import End, touch
-from gepipe.emulator.model import UNKNOWN_MODEL, Model, model_of
+from gepipe.emulator.loaded import Model
+from gepipe.emulator.model import UNKNOWN_MODEL, model_of
 from gepipe.emulator.om import OmModel, Shape
 
 if TYPE_CHECKING:

@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gepipe.emulator import native
-from gepipe.emulator.api import acl_call
 from gepipe.emulator.blocks import Block, Blocks
-from gepipe.emulator.memory import release_check
 
 if TYPE_CHECKING:
-    from gepipe.emulator.device import Context
-    from gepipe.emulator.machine import Machine
+    from collections.abc import Sequence
 
-INVALID_PARAM, NO_HOST_MEMORY = 100000, 207001
+    from gepipe.emulator.device import Device
+    from gepipe.emulator.ground import Ground
+
 _CANARY: Final = b"\xa5" * 64
 _FRESH, _FREED = 0xCD, 0xDD
 _QUARANTINE_BYTES: Final = 64 << 20
@@ -59,15 +58,16 @@ _LONE: Final = _lone_count()
 class HostMemory:
     """Pinned blocks, and the objects that programs took the address of."""
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+    def __init__(self, ground: Ground, devices: Sequence[Device]) -> None:
+        self._ground = ground
+        self._devices = devices
         self.pinned = Blocks()
         self._watched: tuple[Watched, ...] = ()
         self._quarantine: deque[Block] = deque()
 
     def watch(self, base: int, size: int, name: str, owner: Any) -> None:
         """Remember an object whose address a program takes, among the last few."""
-        with self._machine.lock:
+        with self._ground.lock:
             kept = [each for each in self._watched if each.base != base]
             kept.append(Watched(base, size, name, owner))
             while len(kept) > 2 and (
@@ -85,14 +85,14 @@ class HostMemory:
 
     def block(self, address: int) -> Block | None:
         """Return the live device or pinned block that an address lies in."""
-        for device in self._machine.devices:
+        for device in self._devices:
             if device.memory.owns(address):
                 return device.memory.blocks.at(address)
         return self.pinned.at(address)
 
     def is_device(self, address: int) -> bool:
         """Whether an address is one of a card's, live or not."""
-        return any(device.memory.owns(address) for device in self._machine.devices)
+        return any(device.memory.owns(address) for device in self._devices)
 
     def locate(self, address: int, size: int) -> Block | None:
         """Return the block of `size` bytes from an address; None for ordinary host memory.
@@ -103,17 +103,17 @@ class HostMemory:
         block = self.block(address)
         if block is None:
             if self.is_device(address) or self.pinned.fate(address) != "no block":
-                self._machine.misuse(f"{address:#x} is {self.describe(address)}")
+                self._ground.misuse(f"{address:#x} is {self.describe(address)}")
             return None
         if address + size > block.base + block.size:
-            self._machine.misuse(f"{size} bytes from {address:#x} reach beyond the end of {block}")
+            self._ground.misuse(f"{size} bytes from {address:#x} reach beyond the end of {block}")
         return block
 
     def describe(self, address: int) -> str:
         """Return what is known of an address."""
         if (block := self.block(address)) is not None:
             return f"inside {block}" if address != block.base else str(block)
-        for device in self._machine.devices:
+        for device in self._devices:
             if device.memory.owns(address):
                 fate = device.memory.blocks.fate(address)
                 return "device memory that is not allocated" if fate == "no block" else fate
@@ -128,15 +128,15 @@ class HostMemory:
         native.fill(base, _FRESH, min(size, _POISONED_BYTES))
         ctypes.memmove(base + size, _CANARY, len(_CANARY))
         block = Block(base, size, "pinned memory", 0)
-        with self._machine.lock:
+        with self._ground.lock:
             self.pinned.add(block)
         return block
 
     def free(self, block: Block) -> None:
         """Free pinned memory, though not at once: a late reader finds a pattern, not a fault."""
         if ctypes.string_at(block.base + block.size, len(_CANARY)) != _CANARY:
-            self._machine.misuse(f"something wrote beyond the end of {block}")
-        with self._machine.lock:
+            self._ground.misuse(f"something wrote beyond the end of {block}")
+        with self._ground.lock:
             self.pinned.remove(block)
             native.fill(block.base, _FREED, min(block.size, _POISONED_BYTES))
             self._quarantine.append(block)
@@ -152,28 +152,3 @@ class HostMemory:
         while self._quarantine:
             native.free(self._quarantine.popleft().base)
         self._watched = ()
-
-
-@acl_call("rt.malloc_host", "k", "vr", context=True)
-def malloc_host(machine: Machine, _context: Context, size: int) -> tuple[int, int]:
-    """Allocate pinned host memory."""
-    if size == 0:
-        return 0, machine.fail(INVALID_PARAM, "size is 0")
-    block = machine.host.allocate(size)
-    if block is None:
-        return 0, machine.fail(NO_HOST_MEMORY, f"{size} bytes of host memory do not exist")
-    return block.base, 0
-
-
-@acl_call("rt.free_host", "k")
-def free_host(machine: Machine, ptr: int) -> int:
-    """Free pinned host memory."""
-    if ptr == 0:
-        return machine.fail(INVALID_PARAM, "pointer is 0")
-    block = machine.host.pinned.starting_at(ptr)
-    if block is None:
-        hint = "; free it with acl.rt.free" if machine.host.is_device(ptr) else ""
-        machine.misuse(f"{ptr:#x} is {machine.host.describe(ptr)}{hint}")
-    release_check(machine, block)
-    machine.host.free(block)
-    return 0

@@ -5,167 +5,90 @@ from __future__ import annotations
 import atexit
 import itertools
 import os
-import threading
 import weakref
-from typing import Any, NoReturn
+from typing import Any
 
-from gepipe.emulator.callback import Reporter, Worker
 from gepipe.emulator.device import Context, Device, visible_devices
-from gepipe.emulator.errors import EmulatorError
-from gepipe.emulator.faults import Faults
-from gepipe.emulator.handles import Handles, Site
+from gepipe.emulator.devicememory import DeviceMemory
+from gepipe.emulator.ground import Ground
+from gepipe.emulator.handles import Handles
 from gepipe.emulator.hostmemory import HostMemory
-from gepipe.emulator.leaks import find_leaks
-from gepipe.emulator.memory import DeviceMemory
-from gepipe.emulator.messages import message
-from gepipe.emulator.model import Models
+from gepipe.emulator.loaded import Models
 from gepipe.emulator.modes import Mode
-from gepipe.emulator.order import Access, Clock, merge
 from gepipe.emulator.profile import Profile
 from gepipe.emulator.report import Report
-from gepipe.emulator.schedule import Schedule, Stepped, Threaded
+from gepipe.emulator.reporter import Reporter, Worker
+from gepipe.emulator.schedule import Stepped
 from gepipe.emulator.stream import Stream
 
 
-class Thread(threading.local):
-    """What ACL keeps for each thread.
-
-    Attributes:
-        context: The current context.
-        call: The function of `acl` that runs, without `acl.`.
-        messages: What `get_recent_err_msg` returns next.
-        last_error: What `rt.get_last_error` returns next.
-    """
-
-    def __init__(self) -> None:
-        self.context: Context | None = None
-        self.call = ""
-        self.messages: list[str] = []
-        self.last_error = 0
-
-
-class Machine:
+class Machine(Ground):
     """The state of one emulated `acl`.
 
     Attributes:
         statistics_folder: Where `finalize` leaves statistics; nowhere if empty.
         calls: With a folder for statistics: of each function, how often it was called and the
             CPU seconds that the calling threads spent in it.
-        trouble: Whether calls must look closer before they begin: faults, or after a fork.
-        host_clock: What the program has waited for. See `gepipe.emulator.order`.
+        guard: Watches for the host's accesses to device memory, once the machine is installed.
     """
 
     def __init__(
         self, profile: Profile | None = None, mode: Mode = Mode.STRICT, report: Report | None = None
     ) -> None:
-        self.profile = profile or Profile()
-        self.mode = mode
-        self.report = report or Report()
-        self.lock = threading.RLock()
-        self.thread = Thread()
+        super().__init__(profile or Profile(), mode, report or Report())
         self.initialised = False
         self.finalised = False
         self.init_count = 0
         self.handles = Handles()
-        self.host = HostMemory(self)
-        seed = self.profile.seed
-        self.schedule: Schedule = Threaded() if seed is None else Stepped(seed, self.lock)
-        self.host_clock: Clock = {}
         self.models = Models()
-        self.faults = Faults(self)
         self.reporters: dict[int, Reporter] = {}
         self.bundles: dict[int, int] = {}
         self.registered: dict[int, str] = {}
         self.workers: dict[int, Worker] = {}
-        self.trouble = bool(self.profile.faults)
         self.forked = False
         self.statistics_folder = ""
         self.calls: dict[str, list[Any]] = {}
         self.closed = False
         self.guard: Any = None
         self.devices = [
-            Device(index, card, DeviceMemory(self, index, self.profile.devices[card]))
+            Device(index, card, self._memory(index, card))
             for index, card in enumerate(visible_devices(len(self.profile.devices)))
         ]
         self._numbers = itertools.count(1)
-        self.report.leaks = self.leaks
+        self.host = HostMemory(self, self.devices)
         _watch(self)
 
-    # --- telling ----------------------------------------------------------------------------------
-
-    def fail(self, code: int, text: str) -> int:
-        """Leave a message for `get_recent_err_msg` and return `code`."""
-        thread = self.thread
-        thread.messages.append(message(code, thread.call, text))
-        del thread.messages[:-16]
-        if thread.call.startswith("rt."):
-            thread.last_error = code
-        return code
-
-    def misuse(self, text: str) -> NoReturn:
-        """Refuse what is undefined on hardware."""
-        where = self._where()
-        self.report.breaks.add(where, text)
-        raise EmulatorError(where + text)
-
-    def lenient(self, text: str) -> None:
-        """Refuse in strict mode; note in compatible mode."""
-        if self.mode is Mode.STRICT:
-            self.misuse(text)
-        self.note(text)
-
-    def note(self, text: str) -> None:
-        """Tell about a liberty, in strict mode too."""
-        self.report.note(self._where(), text)
-
-    def _where(self) -> str:
-        call = f"acl.{self.thread.call}" if self.thread.call else "acl"
-        return f"{call} at {Site()}: "
-
-    @property
-    def strict(self) -> bool:
-        """Whether the mode is strict."""
-        return self.mode is Mode.STRICT
-
-    def race(self, label: str, use: Access) -> None:
-        """Refuse two uses that nothing orders; compatible mode does so only if it does harm."""
-        verb = "writes" if use.writes else "reads"
-        text = (
-            f"{label} is not ordered after {use.label}, which {verb} the same bytes; "
-            "wait for its stream, or let an event order them"
-        )
-        running = any(
-            stream.number == use.stream and stream.completed < use.seq
-            for stream in self.handles.all(Stream)
-        )
-        if running or self.strict:
-            self.misuse(text)
-        self.note(text)
+    def _memory(self, index: int, card: int) -> DeviceMemory:
+        spec, on_card = self.profile.devices[card], self.profile.run_mode == "device"
+        return DeviceMemory(index, spec, self.lock, is_addressable=on_card)
 
     # --- objects ----------------------------------------------------------------------------------
-
-    def observe(self, clock: Clock) -> None:
-        """Note that the program waited for the tasks that `clock` covers."""
-        with self.lock:
-            merge(self.host_clock, clock)
 
     def new_stream(self, context: Context, name: str) -> Stream:
         """Make a stream."""
         number = next(self._numbers)
         stream = Stream(self, context, number, f"{name} {number}")
         stream.handle = self.handles.add(stream)
+        self.done[number] = 0
         with self.lock:
             context.device.streams += 1
         return stream
+
+    def drop_stream(self, stream: Stream, what: str) -> None:
+        """Forget a stream that has ended; `what` describes it."""
+        with self.lock:
+            stream.context.device.streams -= 1
+        self.done.pop(stream.number, None)
+        self.handles.remove(stream.handle, what)
 
     def stream(
         self, context: Context, handle: int, *, what: str = "stream"
     ) -> tuple[Stream | None, int]:
         """Return the stream of a handle, 0 being the default one, or a code."""
         if handle == 0:
-            if context.default_stream is None:
-                context.default_stream = self.new_stream(context, "default stream")
-            return context.default_stream, 0
+            if not context.default_stream:
+                context.default_stream = self.new_stream(context, "default stream").handle
+            handle = context.default_stream
         stream = self.handles.get(handle, Stream)
         if stream is None:
             self.misuse(f"{what} {handle:#x} is {self.handles.fate(handle)}")
@@ -186,7 +109,7 @@ class Machine:
 
     def leaks(self) -> list[str]:
         """List what is not released."""
-        return find_leaks(self)
+        return self.report.leaks()
 
     # --- the end ----------------------------------------------------------------------------------
 

@@ -1,19 +1,18 @@
-"""Models on a device: loading and unloading."""
+"""Loading and unloading models."""
 
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gepipe.emulator import native
 from gepipe.emulator.api import acl_call
 from gepipe.emulator.blocks import Block
+from gepipe.emulator.devicememory import charged
 from gepipe.emulator.errors import OmError
-from gepipe.emulator.handles import Site
-from gepipe.emulator.memory import charged
+from gepipe.emulator.loaded import Model
 from gepipe.emulator.om import SOC, OmModel, parse_om, read_om
-from gepipe.emulator.order import Uses
 
 if TYPE_CHECKING:
     from gepipe.emulator.device import Context
@@ -22,62 +21,6 @@ if TYPE_CHECKING:
 INVALID_PARAM, NOT_READY, MEMORY_TOO_SMALL = 100000, 145001, 145000
 UNKNOWN_MODEL, WRONG_CONTEXT, NO_MEMORY, WRONG_SOC = 145003, 107004, 245000, 545002
 NOT_SUPPORTED = 200001
-
-
-@dataclass(eq=False)
-class Model:
-    """A loaded model.
-
-    Attributes:
-        gear: The gear last set, on whichever dataset.
-        taken: Device memory that ACL took for it.
-        lent: Device memory that the program lent it.
-        work_blocks: Those lent to work in; models that never run at once may share them.
-        plans: What `gepipe.emulator.plan` found out about each gear.
-        session: What computes it, once something does.
-    """
-
-    id: int
-    om: OmModel
-    context: Context
-    taken: int = 0
-    lent: tuple[Block, ...] = ()
-    work_blocks: tuple[Block, ...] = ()
-    gear: int | None = None
-    uses: Uses = field(default_factory=Uses)
-    plans: dict[int, Any] = field(default_factory=dict)
-    session: Any = None
-    site: Site = field(default_factory=Site)
-
-    def __str__(self) -> str:
-        return f"model {self.id} ({self.om.name}) loaded at {self.site}"
-
-
-class Models:
-    """Loaded models by id."""
-
-    def __init__(self) -> None:
-        self._live: dict[int, Model] = {}
-        self._next = 1
-
-    def add(self, om: OmModel, context: Context) -> Model:
-        """Give a model an id."""
-        model = Model(self._next, om, context)
-        self._live[model.id] = model
-        self._next += 1
-        return model
-
-    def get(self, model_id: int) -> Model | None:
-        """Return a loaded model, or None."""
-        return self._live.get(model_id)
-
-    def remove(self, model: Model) -> None:
-        """Forget a model."""
-        del self._live[model.id]
-
-    def all(self) -> list[Model]:
-        """Return all loaded models."""
-        return list(self._live.values())
 
 
 def model_of(machine: Machine, model_id: int) -> Model | None:

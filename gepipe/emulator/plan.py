@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gepipe.emulator.buffers import Dataset
 from gepipe.emulator.describe import input_bytes
-from gepipe.emulator.model import Model
+from gepipe.emulator.loaded import Model
 from gepipe.emulator.om import OmModel, Shape
 
 if TYPE_CHECKING:

@@ -7,43 +7,45 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from gepipe.emulator import native
 from gepipe.emulator.errors import EmulatorError
-
-if TYPE_CHECKING:
-    from gepipe.emulator.stream import Stream, Task
+from gepipe.emulator.task import Latch, Task
 
 
-class Latch:
-    """Something that happens once and can be waited for. Cheaper than `threading.Event`."""
+class Line(Protocol):
+    """A queue of tasks, as far as a schedule must know it. See `gepipe.emulator.stream`."""
 
-    __slots__ = ("_lock", "done")
+    name: str
+    queue: queue.SimpleQueue[Any]
+    thread: threading.Thread | None
+    blocked_on: Latch | None
+    hangs: bool
+    aborted: bool
 
-    def __init__(self) -> None:
-        self.done = False
-        self._lock = threading.Lock()
-        self._lock.acquire()
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything submitted is done."""
+        ...
 
-    def open(self) -> None:
-        """Make it happen."""
-        self.done = True
-        with suppress(RuntimeError):  # opened twice
-            self._lock.release()
+    def head_can_run(self) -> bool:
+        """Whether the first task waits for nothing."""
+        ...
 
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for it; return whether it happened in time."""
-        if not self.done and self._lock.acquire(timeout=-1 if timeout_s is None else timeout_s):
-            self._lock.release()  # for the next one who waits
-        return self.done
+    def take(self) -> Task:
+        """Remove the first task."""
+        ...
+
+    def execute(self, task: Task) -> None:
+        """Run a task."""
+        ...
 
 
 class Schedule(Protocol):
     """Runs tasks and knows the time."""
 
-    def submit(self, stream: Stream, task: Task) -> None:
+    def submit(self, stream: Line, task: Task) -> None:
         """Queue a task behind the others of its stream."""
         ...
 
@@ -75,7 +77,7 @@ class Schedule(Protocol):
 class Threaded:
     """Each stream has a thread; time is real."""
 
-    def submit(self, stream: Stream, task: Task) -> None:
+    def submit(self, stream: Line, task: Task) -> None:
         """Queue a task behind the others of its stream."""
         if stream.thread is None:
             stream.thread = threading.Thread(
@@ -84,7 +86,7 @@ class Threaded:
             stream.thread.start()
         stream.queue.put(task)
 
-    def _serve(self, stream: Stream) -> None:
+    def _serve(self, stream: Line) -> None:
         native.wake_exactly()
         while (task := stream.queue.get()) is not None:
             if task.after is not None and not task.after.done and not stream.aborted:
@@ -131,12 +133,12 @@ class Stepped:
 
     def __init__(self, seed: int | None, turn: threading.RLock) -> None:
         self._random = None if seed is None else random.Random(seed)  # noqa: S311 - no secret
-        self._streams: list[Stream] = []
+        self._streams: list[Line] = []
         self._turn = turn
         self._changed = threading.Condition(self._turn)
         self._now = 1.0
 
-    def submit(self, stream: Stream, task: Task) -> None:
+    def submit(self, stream: Line, task: Task) -> None:
         """Queue a task behind the others of its stream."""
         with self._turn:
             if stream not in self._streams:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import sys
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,51 +12,18 @@ from typing import TYPE_CHECKING, Any
 from gepipe.emulator.errors import EmulatorError
 from gepipe.emulator.handles import Site
 from gepipe.emulator.order import Access, Clock, Uses, merge
-from gepipe.emulator.schedule import Latch
+from gepipe.emulator.task import Latch, Task, TaskError
 
 if TYPE_CHECKING:
     import threading
 
     from gepipe.emulator.device import Context
-    from gepipe.emulator.machine import Machine
+    from gepipe.emulator.ground import Ground
     from gepipe.emulator.profile import Fault
 
 SYNC_TIMEOUT = 507046
 COPY_FAILED, INTERNAL = 507013, 507000
 _GLANCE_S, _PATIENCE = 0.05, 600
-
-
-class TaskError(Exception):
-    """A task failed as tasks on hardware do.
-
-    Attributes:
-        code: What whoever waits for the stream gets.
-    """
-
-    def __init__(self, code: int, text: str) -> None:
-        super().__init__(text)
-        self.code = code
-
-
-@dataclass(slots=True)
-class Task:
-    """One thing that a stream does.
-
-    Attributes:
-        run: Does it and returns a code; gets the stream.
-        label: How messages name it.
-        seq: Its number on its stream, from 1.
-        submitted_s: When it was submitted.
-        after: What must happen first, in another stream or on the host.
-        always: Whether it runs even on a lost device, so that nobody waits for it for ever.
-    """
-
-    run: Callable[[Stream], int]
-    label: str
-    seq: int = 0
-    submitted_s: float = 0.0
-    after: Latch | None = None
-    always: bool = False
 
 
 @dataclass(eq=False)
@@ -71,7 +37,7 @@ class Stream:
         hangs: Whether its current task never ends.
     """
 
-    machine: Machine
+    ground: Ground
     context: Context
     number: int
     name: str
@@ -82,7 +48,6 @@ class Stream:
     clock: Clock = field(default_factory=dict)
     now_s: float = 0.0
     submitted: int = 0
-    completed: int = 0
     error: tuple[int, str] | None = None
     hangs: bool = False
     aborted: bool = False
@@ -96,7 +61,12 @@ class Stream:
     @property
     def is_default(self) -> bool:
         """Whether it is its context's default stream."""
-        return self.context.default_stream is self
+        return self.context.default_stream == self.handle
+
+    @property
+    def completed(self) -> int:
+        """How many of its tasks are done."""
+        return self.ground.done.get(self.number, 0)
 
     @property
     def is_idle(self) -> bool:
@@ -117,25 +87,25 @@ class Stream:
             uses: (what, first byte, last byte, writes) for all that it uses.
             mark: Is given what is done once the task is.
         """
-        machine = self.machine
-        if machine.trouble and (fault := machine.faults.take()) is not None:
+        ground = self.ground
+        if ground.trouble and (fault := ground.faults.take()) is not None:
             task.run = partial(_fail, fault)
-        with machine.lock:
-            merge(self.clock, machine.host_clock)
+        with ground.lock:
+            merge(self.clock, ground.host_clock)
             for what, first, last, writes in uses:
                 if what.accesses and (
-                    use := what.conflict(machine.host_clock, self.clock, first, last, writes=writes)
+                    use := what.conflict(ground.host_clock, self.clock, first, last, writes=writes)
                 ):
-                    machine.race(task.label, use)
+                    ground.race(task.label, use)
             self.submitted += 1
             task.seq = self.submitted
-            task.submitted_s = machine.schedule.now()
+            task.submitted_s = ground.schedule.now()
             self.clock[self.number] = task.seq
             if mark is not None:
                 mark.update(self.clock)
             for what, first, last, writes in uses:
                 what.add(Access(self.number, task.seq, first, last, writes, task.label))
-            machine.schedule.submit(self, task)
+            ground.schedule.submit(self, task)
 
     def begin_s(self, task: Task) -> float:
         """Return when the hardware could begin with a task."""
@@ -158,11 +128,12 @@ class Stream:
                 code, text = COPY_FAILED, str(error)
             except Exception:  # noqa: BLE001 - a thread of the emulator may not die of it
                 code, text = INTERNAL, f"internal error of the emulator in {task.label}"
-                self.machine.report.say(text)
+                self.ground.report.say(text)
                 traceback.print_exc(file=sys.stderr)
             if code and self.error is None:
                 self.error = (code, text or f"{task.label} failed")
-        self.completed = task.seq
+        if self.number in self.ground.done:
+            self.ground.done[self.number] = task.seq
 
     def head_can_run(self) -> bool:
         """Whether the first task waits for nothing. For `Stepped` schedules."""
@@ -180,7 +151,7 @@ class Stream:
 
     def wait(self, timeout_s: float | None = None) -> int:
         """Wait until everything submitted so far is done; return a code, of failures too."""
-        machine = self.machine
+        ground = self.ground
         known = dict(self.clock)
         if not self.is_idle:
             latch = Latch()
@@ -191,9 +162,9 @@ class Stream:
                 return 0
 
             self.submit(Task(reached, "synchronisation", always=True), mark=known)
-            if not machine.schedule.wait(latch, timeout_s):
-                return machine.fail(SYNC_TIMEOUT, f"{self} did not finish in {timeout_s} s")
-        machine.observe(known)
+            if not ground.schedule.wait(latch, timeout_s):
+                return ground.fail(SYNC_TIMEOUT, f"{self} did not finish in {timeout_s} s")
+        ground.observe(known)
         return self.take_error()
 
     def take_error(self) -> int:
@@ -201,7 +172,7 @@ class Stream:
         if self.error is None:
             return 0
         (code, text), self.error = self.error, None
-        return self.machine.fail(code, text)
+        return self.ground.fail(code, text)
 
     def hang(self) -> int:
         """Never end, until aborted."""
@@ -237,5 +208,5 @@ def _fail(fault: Fault, stream: Stream) -> int:
         return stream.hang()
     if fault.lost:
         stream.context.device.lost = fault.code
-        stream.machine.trouble = True
+        stream.ground.trouble = True
     return fault.code

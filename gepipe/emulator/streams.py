@@ -52,9 +52,7 @@ def _destroy(machine: Machine, context: Context, handle: int, *, force: bool) ->
             machine.lenient(f"{stream} is destroyed before it was synchronised")
         code = stream.wait()
         stream.end()
-    with machine.lock:
-        context.device.streams -= 1
-    machine.handles.remove(handle, f"{stream}, destroyed at {Site()}")
+    machine.drop_stream(stream, f"{stream}, destroyed at {Site()}")
     return code
 
 

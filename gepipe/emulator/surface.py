@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from time import thread_time
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
 from gepipe.emulator.api import CALLS, Call
 from gepipe.emulator.errors import OutOfScopeError
+from gepipe.emulator.gate import pass_gate
+from gepipe.emulator.leaks import find_leaks
 from gepipe.emulator.machine import Machine
 
 #: Modules that declare functions of `acl`.
@@ -32,8 +34,8 @@ _PARTS: Final = (
     "describe",
     "execute",
     "gears",
-    "hostmemory",
     "memory",
+    "pinned",
     "model",
     "toplevel",
 )
@@ -93,6 +95,7 @@ def build(machine: Machine) -> ModuleType:
             _timed(machine, call.name, bound) if machine.statistics_folder else bound
         )
     vars(acl)["_machine"] = machine
+    machine.report.leaks = partial(find_leaks, machine)
     return acl
 
 
@@ -130,7 +133,7 @@ def _bound(machine: Machine, call: Call) -> Callable[..., Any]:
             raise TypeError(f"acl.{name}() takes no keyword arguments")
         values = parse(args) if parse is not None else ()
         thread.call = name
-        if machine.trouble and (code := machine.faults.before(call, list(values))):
+        if machine.trouble and (code := pass_gate(machine, call, list(values))):
             return call.failure(code)
         if not needs_context:
             return implementation(machine, *values)

@@ -139,6 +139,16 @@ def test_the_gil_is_held_during_a_copy(make: Callable[..., Card]) -> None:
     assert stall() > 0.08
 
 
+def test_a_fault_of_a_call_that_was_refused_strikes_no_other(make: Callable[..., Card]) -> None:
+    card = make(faults=[{"call": "mdl.execute_async", "hang": True}]).open()
+    model = card.loaded()
+    assert card.acl.mdl.execute_async(99, model.ins, model.outs, card.stream) == 145003
+    event = card.ok(card.acl.rt.create_event())
+    card.ok(card.acl.rt.record_event(event, card.stream))
+    card.ok(model.execute_async(card.stream))
+    assert card.acl.rt.synchronize_stream_with_timeout(card.stream, 30_000) == 0
+
+
 def test_a_lost_device_fails_every_call_until_the_process_ends(
     make: Callable[..., Card],
 ) -> None:

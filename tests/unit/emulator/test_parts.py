@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gepipe.emulator.api import Call
 from gepipe.emulator.compute import expected
+from gepipe.emulator.devicememory import charged
+from gepipe.emulator.handles import Handles
 from gepipe.emulator.machine import Machine
-from gepipe.emulator.memory import charged
 from gepipe.emulator.messages import message
 from gepipe.emulator.om import Aipp, OmModel, OmTensor
 from gepipe.emulator.order import Access, Uses, merge
@@ -146,6 +149,40 @@ def test_addresses_never_overlap_when_they_come_round_again() -> None:
             assert left.base + left.size <= right.base
     assert memory.used == sum(block.taken for block in live)
     machine.close()
+
+
+def test_memory_that_was_freed_goes_back_to_the_system() -> None:
+    machine = Machine(Profile("test"), report=Report(quiet=True))
+    memory = machine.devices[0].memory
+
+    def resident_bytes() -> int:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def turn(count: int) -> None:
+        for _ in range(count):
+            block = memory.allocate(100)
+            assert block is not None
+            memory.free(block)
+
+    turn(5000)  # fills the tables of what was freed where
+    before = resident_bytes()
+    turn(30_000)  # whose 512 bytes each would be 15 MB
+    assert resident_bytes() - before < 4 << 20
+    machine.close()
+
+
+def test_handles_come_round_without_meeting_live_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gepipe.emulator.handles._SPACE", 64 * 9)
+    handles = Handles()
+    kept = [handles.add("kept") for _ in range(3)]
+    for number in range(50):
+        passing = handles.add(number)
+        assert passing not in kept
+        assert handles.get(passing, int) == number
+        handles.remove(passing, "gone")
+    assert [handles.get(handle, str) for handle in kept] == ["kept"] * 3
+    handles.close()
 
 
 def test_a_model_that_takes_time_makes_rows_of_rows() -> None:

@@ -297,7 +297,7 @@ def test_no_more_processes_than_a_card_takes(npu) -> None:
     others = []
     for _ in range(2):
         device = Device(0, 0, bed.machine.devices[0].memory)
-        assert device.enter(bed.machine)
+        assert device.enter(bed.machine.profile)
         others.append(device)
     try:
         with pytest.raises(DeviceError, match="used by 2 processes already"):
