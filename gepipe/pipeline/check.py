@@ -114,17 +114,23 @@ def check(
 
 
 def open_model(spec: PipelineSpec, start: StartPlan) -> ModelInfo:
-    """Open the model in a process of its own, on the first device, and close it again.
+    """Open the model in processes of their own, on every device, and close it again.
+
+    Returns:
+        What it is on the first.
 
     Raises:
         GepipeError: It does not open.
     """
-    body = InferBody(start.engine, start.model, start.engines[0])
-    (info,) = set_up([("infer", pickled(body, spec.infer.name))], environ=worker_environment())
-    if not isinstance(info, ModelInfo):
-        assert info is not None
-        raise info
-    return info
+    bodies = [pickled(body, spec.infer.name) for body in _infer_bodies(start).values()]
+    said = set_up([("infer", body) for body in bodies], environ=worker_environment())
+    infos = []
+    for info in said:
+        if not isinstance(info, ModelInfo):
+            assert info is not None
+            raise info
+        infos.append(info)
+    return infos[0]
 
 
 def resolve(spec: PipelineSpec) -> tuple[PipelineSpec, StartPlan, ModelInfo, SlotPlan]:
@@ -227,9 +233,9 @@ def _check_stages(spec: PipelineSpec, source: Source | None, found: Findings) ->
             workers.append((role, body))
             stages.append(stage)
 
+    opened, bodies = 0, {} if start is None else _infer_bodies(start)
     if start is not None:
         found.notes += start.notes
-        bodies = _infer_bodies(start)
         for device, body in bodies.items():
             name = f"{spec.infer.name}: device {device}" if len(bodies) > 1 else spec.infer.name
             add("infer", name, partial(pickled, body, spec.infer.name))
@@ -238,11 +244,13 @@ def _check_stages(spec: PipelineSpec, source: Source | None, found: Findings) ->
     for stage, outcome in zip(stages, set_up(workers, environ=worker_environment()), strict=True):
         if isinstance(outcome, ModelInfo):
             found.model = found.model or outcome
+            opened += 1
         elif outcome is not None:
             found.errors += [f"{stage}: {line}" for line in str(outcome).splitlines()]
     if start is not None and found.model is not None:
         _check_neighbours(spec, start, found.model, source, found)
-        found.notes += found.attempt(lambda: device_memory(spec, start)) or ()
+        if opened == len(bodies):  # else what a device lacks is told already
+            found.notes += found.attempt(lambda: device_memory(spec, start)) or ()
 
 
 def _check_neighbours(
@@ -288,7 +296,7 @@ def _tensors(info: ModelInfo) -> Iterator[str]:
 
 def _infer_bodies(start: StartPlan) -> dict[int, InferBody]:
     """Return how the model is opened on each device."""
-    return {
-        options.device: InferBody(start.engine, start.model, options)
-        for options in reversed(start.engines)
-    }
+    bodies: dict[int, InferBody] = {}
+    for options in start.engines:
+        bodies.setdefault(options.device, InferBody(start.engine, start.model, options))
+    return bodies
