@@ -6,10 +6,11 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from gepipe.engines.ge.description import Tensor
-from gepipe.engines.ge.memory import DevicePool, PinnedBuffer
+from gepipe.engines.ge.gear import Gear
+from gepipe.engines.ge.memory import DevicePool
 from gepipe.engines.ge.runtime import Acl
 from gepipe.engines.ge.session import Session
-from gepipe.engines.ge.shapes import Gear
+from gepipe.engines.ge.staging import PinnedBuffer
 from gepipe.engines.ge.teardown import Teardown
 from gepipe.tensors import DTYPES
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gepipe.engines.engine import EngineOptions
-    from gepipe.engines.ge.execution import Batch
     from gepipe.engines.ge.memory import PoolStatistics
+    from gepipe.engines.ge.run import Batch
 
 _OPTIONS: Final = ("device", "profile", "mode", "shapes")
 

@@ -17,66 +17,24 @@ import math
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gepipe.engines.ge.buffers import BatchSet
+from gepipe.engines.ge.gear import Group, Rows
+from gepipe.engines.ge.loading import SETS
+from gepipe.engines.ge.run import Batch, Run
 from gepipe.engines.ge.runtime import DEVICE_TO_HOST, HOST_TO_DEVICE
-from gepipe.engines.ge.session import SETS, Session
-from gepipe.engines.ge.shapes import Gear, Group, Rows, Shapes
+from gepipe.engines.ge.session import Session
+from gepipe.engines.ge.shapes import Shapes
+from gepipe.engines.ge.warmup import LONG_S, warm_up
 from gepipe.engines.gears import portions
 from gepipe.errors import BackendError, DeviceError, DeviceTimeoutError, TensorMismatchError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: How long `close` waits for executions without a limit of their own, and how long the first one,
-#: which loads what all the others need, may take.
-_DRAIN_S: Final = 60.0
 #: Shapes that are remembered; a model that takes ranges may see any number of them.
 _SHAPES: Final = 256
-#: Bytes for an output of unknown size in the execution that finds out.
-_PROBE_NBYTES: Final = 64 << 20
-
-
-@dataclass(eq=False, slots=True)
-class Batch:
-    """What `submit` returns.
-
-    Attributes:
-        outputs: Where the results go, in the model's order.
-        left: Executions that are not finished.
-        error: Why the batch failed, once it has.
-    """
-
-    outputs: Sequence[NDArray[Any]]
-    left: int = 0
-    error: Exception | None = None
-
-
-@dataclass(eq=False, slots=True)
-class Run:
-    """One execution.
-
-    Attributes:
-        batch: Which batch it is a part of.
-        place: Its memory.
-        gear: Its shape.
-        first: Row of the batch that it begins with.
-        count: Rows that hold items.
-        loaded: Event that happens when its inputs are on the device.
-        started_s: When it was handed to the compute stream.
-        error: Why it failed, where that is known before it is finished.
-    """
-
-    batch: Batch
-    place: BatchSet
-    gear: Gear
-    first: int
-    count: int
-    loaded: int = 0
-    started_s: float = 0.0
-    error: Exception | None = None
 
 
 class Execution:
@@ -110,7 +68,8 @@ class Execution:
         unknown = not all(spec.row.is_static for spec in self._shapes.outputs)
         probed = unknown and self._shapes.is_range
         if probed or self._timeout_s is not None:
-            self._warm_up(probed=probed)
+            limit_s = max(LONG_S, self._timeout_s or 0)
+            warm_up(self._session, self._sets[0], self._shapes, limit_s, probed=probed)
         return self._shapes
 
     def submit(
@@ -176,16 +135,9 @@ class Execution:
     def _drain(self, stream: int) -> None:
         """Wait for a stream whose results nobody wants any more."""
         try:
-            self._synchronize(stream, self._timeout_s or _DRAIN_S)
+            self._session.synchronize(stream, self._timeout_s or LONG_S)
         except DeviceError as error:
             self._noted(error)
-
-    def _synchronize(self, stream: int, limit_s: float) -> None:
-        acl = self._acl
-        if acl.has("rt.synchronize_stream_with_timeout"):
-            acl.synchronize_stream_with_timeout(stream, math.ceil(1000 * limit_s))
-        else:
-            acl.synchronize_stream(stream)
 
     def _load(self, run: Run, inputs: Sequence[NDArray[Any]]) -> None:
         """Copy a run's inputs: to pinned memory now, to the device in the copy stream."""
@@ -302,49 +254,3 @@ class Execution:
         if error.fatal and self.lost is None:
             self.lost = error
         return error
-
-    def _warm_up(self, *, probed: bool) -> None:
-        """Execute zeros, before the first batch has to keep its limit.
-
-        Args:
-            probed: Whether this is also to tell the outputs' shapes, which the model leaves open.
-        """
-        gear = self._shapes.first()
-        if gear is None:
-            return
-        place = self._sets[0]
-        try:
-            self._execute_zeros(place, gear)
-        except DeviceError as error:
-            if error.fatal or probed:
-                raise
-        if probed:
-            self._settle_outputs(place, gear.batch)
-
-    def _execute_zeros(self, place: BatchSet, gear: Gear) -> None:
-        acl, session = self._acl, self._session
-        sizes = gear.input_nbytes(session.description.inputs)
-        for port, nbytes in zip(place.inputs, sizes, strict=True):
-            port.grow(nbytes)
-            acl.memset(port.device, port.nbytes, 0, nbytes)
-        if gear.setting:
-            session.set_gear(place.input_dataset, gear.setting)
-        elif self._shapes.is_range:
-            place.describe(gear)
-            for port in place.outputs:
-                if not port.tensor.nbytes:
-                    port.grow(_PROBE_NBYTES)
-        acl.execute_async(
-            session.model_id, place.input_dataset, place.output_dataset, session.compute
-        )
-        self._synchronize(session.compute, max(_DRAIN_S, self._timeout_s or 0))
-
-    def _settle_outputs(self, place: BatchSet, batch: int) -> None:
-        found = [place.output_shape(at) for at in range(len(place.outputs))]
-        for port, shape in zip(place.outputs, found, strict=True):
-            if shape is None or not shape or shape[0] != batch:
-                raise TensorMismatchError(
-                    f"{self._session.file.path}: output {port.tensor.name!r} has the shape {shape} "
-                    f"for a batch of {batch}; expected the batch as its first axis"
-                )
-        self._shapes.set_outputs(tuple(shape[1:] for shape in found if shape))

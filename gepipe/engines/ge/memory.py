@@ -1,6 +1,6 @@
-"""Memory of a device and pinned memory of the host.
+"""Memory of a device.
 
-Device memory for the tensors of batches comes from one block, allocated once and cut by a buddy
+The memory for the tensors of batches comes from one block, allocated once and cut by a buddy
 allocator: `acl.rt.malloc` takes milliseconds, so it has no place in the path of a batch. What was
 given back is kept by size for the next batch of the same shapes, and joined again only when nothing
 else fits, or when the device is idle.
@@ -8,18 +8,13 @@ else fits, or when the device is idle.
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from gepipe.engines.ge.buddy import Buddy, charged, span
 from gepipe.engines.ge.runtime import DDR_MEMORY, HBM_MEMORY, HUGE_FIRST, Acl
 from gepipe.errors import DeviceMemoryError, InternalError
-from gepipe.tensors import ALIGNMENT
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 #: Smallest block that is taken of a device.
 _LEAST_POOL: Final = 1 << 16
@@ -202,44 +197,6 @@ class DevicePool:
         return piece
 
 
-class PinnedBuffer:
-    """Host memory that the device copies from and to by itself.
-
-    `memcpy_async` needs memory of `malloc_host` on a 64-byte boundary. A slot in shared memory is
-    none: the manual offers `host_register` for kernels that read host memory, not for copies.
-
-    Attributes:
-        address: Of its first byte.
-        nbytes: Its size.
-    """
-
-    def __init__(self, acl: Acl, nbytes: int) -> None:
-        self._acl = acl
-        self.nbytes = nbytes
-        self._base: int = acl.malloc_host(nbytes)
-        if self._base % ALIGNMENT:  # only where the process runs on the device itself
-            acl.free_host(self._base)
-            self._base = acl.malloc_host(nbytes + ALIGNMENT)
-        self.address = -(-self._base // ALIGNMENT) * ALIGNMENT
-
-    def view(self, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
-        """Return its first bytes as an array; not to be used after `close`."""
-        import numpy as np
-
-        kind: np.dtype[Any] = np.dtype(dtype)
-        count = 1
-        for extent in shape:
-            count *= extent
-        raw: Any = (ctypes.c_uint8 * (count * kind.itemsize)).from_address(self.address)
-        return np.frombuffer(raw, np.uint8).view(kind).reshape(shape)
-
-    def close(self) -> None:
-        """Free it. Closing twice is harmless."""
-        base, self._base = self._base, 0
-        if base:
-            self._acl.free_host(base)
-
-
 def free_memory(acl: Acl) -> tuple[int, int]:
     """Return free and total bytes of the current device.
 
@@ -260,4 +217,4 @@ def gib(nbytes: int) -> str:
     return f"{nbytes / 2**20:.1f} MiB" if nbytes >= 1 << 17 else f"{nbytes / 2**10:.1f} KiB"
 
 
-__all__ = ["DevicePool", "PinnedBuffer", "PoolStatistics", "charged", "free_memory", "gib"]
+__all__ = ["DevicePool", "PoolStatistics", "charged", "free_memory", "gib"]

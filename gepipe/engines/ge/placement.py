@@ -118,7 +118,7 @@ def place(needs: Sequence[tuple[str, int]], free: Mapping[int, int]) -> list[int
 
 def _need(acl: Acl, file: modelfile.ModelFile) -> int:
     """Return the device memory that a model needs; 0 where it is not known before it runs."""
-    from gepipe.engines.ge.session import describe_file, pool_nbytes
+    from gepipe.engines.ge.loading import describe_file, pool_nbytes
 
     description = describe_file(acl, file)
     if file.is_shape_range or (description is not None and description.kind == "range"):

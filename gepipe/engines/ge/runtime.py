@@ -12,14 +12,8 @@ from types import ModuleType
 from typing import Any, Final
 
 from gepipe.engines.ge.codes import explain
-from gepipe.errors import (
-    BackendError,
-    DeviceError,
-    DeviceLostError,
-    DeviceMemoryError,
-    DeviceStateError,
-    DeviceTimeoutError,
-)
+from gepipe.engines.ge.failures import BROKEN, error_class
+from gepipe.errors import BackendError, DeviceError
 
 HOST_TO_DEVICE: Final = 1
 DEVICE_TO_HOST: Final = 2
@@ -29,35 +23,10 @@ DDR_MEMORY: Final = 0
 HBM_MEMORY: Final = 1
 ALREADY_INITIALISED: Final = 100002
 
-#: The process must be replaced after these: the context, the device or its hardware is gone.
-LOST: Final = frozenset(
-    (107022, 107023, 507000, 507001, 507010, 507053, 507054, 507899, 507900, 507901)
-)
-#: The context is usually unusable after these: a kernel or a copy failed while it ran.
-BROKEN: Final = frozenset(
-    (507011, 507013, 507014, 507015, 507016, 507017, 507018, 507034, 507035, 507036, 545601)
-)
-#: Waiting took longer than allowed.
-TIMEOUTS: Final = frozenset((107019, 107020, 507046, 507047))
-_MEMORY: Final = frozenset((200000, 207001, 207018, 245000))
-_STATE: Final = frozenset((100001, 107002, 107003, 107004, 107017, 145001, 145003, 200005, 507007))
 _MESSAGE_MAX: Final = 600
 
 Status = Callable[..., None]
 Value = Callable[..., Any]
-
-
-def error_class(code: int) -> type[DeviceError]:
-    """Return the error that stands for a return code of ACL."""
-    for codes, kind in (
-        (LOST, DeviceLostError),
-        (TIMEOUTS, DeviceTimeoutError),
-        (_MEMORY, DeviceMemoryError),
-        (_STATE, DeviceStateError),
-    ):
-        if code in codes:
-            return kind
-    return DeviceError
 
 
 class Acl:

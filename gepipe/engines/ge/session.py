@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Final
 
-from gepipe.engines.ge.buddy import charged, span
-from gepipe.engines.ge.description import Description, Shape, describe
+from gepipe.engines.ge.description import Shape, describe
+from gepipe.engines.ge.gear import Gear, input_shapes
 from gepipe.engines.ge.library import Library, with_patience
-from gepipe.engines.ge.memory import DevicePool, free_memory, gib
+from gepipe.engines.ge.loading import Loading, pool_nbytes
+from gepipe.engines.ge.memory import DevicePool
 from gepipe.engines.ge.modelfile import ModelFile
-from gepipe.engines.ge.runtime import HUGE_FIRST, RUNS_ON_HOST, Acl
-from gepipe.engines.ge.shapes import Gear, Shapes, input_shapes
+from gepipe.engines.ge.runtime import RUNS_ON_HOST
+from gepipe.engines.ge.shapes import Shapes
 from gepipe.engines.ge.teardown import Teardown
-from gepipe.engines.ge.weights import is_loaded, key_of, lend
-from gepipe.errors import BackendError, DeviceError, DeviceLostError, ModelLoadError
-
-#: Batches on the device at a time: one computes while another is copied.
-SETS: Final = 2
-#: What ACL answers to a model file that was made for another chip or another release.
-_WRONG_FILE: Final = frozenset((500002, 507008, *range(545000, 545009)))
-#: What it answers to a file that is damaged.
-_DAMAGED: Final = 145006
+from gepipe.errors import BackendError, DeviceError
 
 
 class Session:
@@ -86,6 +79,17 @@ class Session:
                 gears.append(Gear(batch, shapes, setting, outputs))
         return Shapes(description, gears, self._file.path, pinned)
 
+    def synchronize(self, stream: int, limit_s: float) -> None:
+        """Wait for a stream, within a limit where this CANN can.
+
+        Raises:
+            DeviceTimeoutError: It takes longer.
+        """
+        if self.acl.has("rt.synchronize_stream_with_timeout"):
+            self.acl.synchronize_stream_with_timeout(stream, math.ceil(1000 * limit_s))
+        else:
+            self.acl.synchronize_stream(stream)
+
     def set_gear(self, dataset: int, setting: Shape) -> None:
         """Tell ACL the gear of the next execution; it writes it into the dataset's gear input."""
         description, acl = self.description, self.acl
@@ -124,10 +128,11 @@ class Session:
         stack.callback(acl.destroy_stream, self.copy)
         self.compute = acl.create_stream()
         stack.callback(acl.destroy_stream, self.compute)
-        before = self._describe_file()
+        loading = Loading(acl, self._file, device, self.notes)
+        loading.describe()
         self.desc = acl.create_desc()
         stack.callback(acl.destroy_desc, self.desc)
-        self.model_id = self._load(before, stack)
+        self.model_id = loading.load(stack)
         acl.get_desc(self.desc, self.model_id)
         self.description = describe(acl, self.desc, self._file.path, self.model_id)
         elastic = self.description.kind == "range"
@@ -160,100 +165,3 @@ class Session:
             self.acl.message()
             return
         stack.callback(self.acl.set_context, former)
-
-    def _describe_file(self) -> Description | None:
-        """Describe the model before it is loaded, where this CANN can."""
-        try:
-            return describe_file(self.acl, self._file)
-        except DeviceError as error:
-            raise self._explained(error) from error
-
-    def _load(self, before: Description | None, stack: Teardown) -> int:
-        """Load the model into memory of ours, after adding up what it needs."""
-        acl, path = self.acl, str(self._file.path)
-        is_range = before.kind == "range" if before is not None else self._file.is_shape_range
-        try:
-            if is_range:
-                self.notes.append("takes ranges of shapes: its memory is not known before it runs")
-                model_id = int(acl.load_from_file(path))
-            else:
-                work, weights = acl.query_size(path)
-                key = key_of(self._device, self._file.path)
-                self._check_room(work, 0 if is_loaded(key) else weights, before)
-                work_at = self._lend(acl, work, stack)
-                weights_at = lend(acl, key, weights, stack)
-                model_id = int(
-                    acl.load_from_file_with_mem(path, work_at, work, weights_at, weights)
-                )
-        except DeviceError as error:
-            raise self._explained(error) from error
-        stack.callback(acl.unload, model_id)
-        return model_id
-
-    @staticmethod
-    def _lend(acl: Acl, nbytes: int, stack: Teardown) -> int:
-        if not nbytes:
-            return 0
-        address = int(acl.malloc(nbytes, HUGE_FIRST))
-        stack.callback(acl.free, address)
-        return address
-
-    def _check_room(self, work: int, weights: int, before: Description | None) -> None:
-        buffers = pool_nbytes(before) if before is not None else 0
-        needed = sum(charged(nbytes) for nbytes in (work, weights, buffers) if nbytes)
-        free, total = free_memory(self.acl)
-        text = (
-            f"{gib(needed)} on device {self._device}: weights {gib(weights)}, work {gib(work)}, "
-            f"buffers for {SETS} batches {gib(buffers)}"
-        )
-        if needed > free:
-            raise ModelLoadError(
-                f"{self._file.path} needs {text}; only {gib(free)} of {gib(total)} are free there, "
-                f"{gib(needed - free)} too little; choose another device with `devices:`, fewer "
-                "instances, or convert the model with smaller gears"
-            )
-        self.notes.append(f"needs {text}; {gib(free)} of {gib(total)} were free")
-
-    def _explained(self, error: DeviceError) -> BackendError:
-        """Say of a model that does not load what its file and the device are for."""
-        if error.code == _DAMAGED:
-            return ModelLoadError(
-                f"{self._file.path} does not load: the file is damaged; copy it again, or convert "
-                f"the model again: {error}"
-            )
-        if isinstance(error, DeviceLostError) or error.code not in _WRONG_FILE:
-            return error
-        device, model = self.acl.soc, self._file.soc
-        if model and model != device:
-            reason = f"it was converted for {model}, the device is {device}"
-        else:
-            of = f" for {model}" if model else ""
-            reason = (
-                f"it was converted{of} by another CANN release, or for another chip than {device}"
-            )
-        return ModelLoadError(
-            f"{self._file.path} does not load: {reason}; convert it again with "
-            f"`gepipe model convert --soc {device}`: {error}"
-        )
-
-
-def describe_file(acl: Acl, file: ModelFile) -> Description | None:
-    """Describe a model without loading it; None where this CANN cannot.
-
-    Raises:
-        DeviceError: ACL does not take the file.
-        ModelLoadError: The model has something that gepipe cannot feed.
-    """
-    if not acl.has("mdl.get_desc_from_file"):
-        return None
-    desc = acl.create_desc()
-    try:
-        acl.get_desc_from_file(desc, str(file.path))
-        return describe(acl, desc, file.path)
-    finally:
-        acl.destroy_desc(desc)
-
-
-def pool_nbytes(description: Description) -> int:
-    """Return the device memory for the tensors of all batches under way."""
-    return span(description.dataset_nbytes * SETS)

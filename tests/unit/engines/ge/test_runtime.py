@@ -9,7 +9,8 @@ from gepipe.engines.engine import EngineOptions
 from gepipe.engines.ge import devices, library
 from gepipe.engines.ge.codes import CODES
 from gepipe.engines.ge.engine import GeEngine
-from gepipe.engines.ge.runtime import Acl, error_class
+from gepipe.engines.ge.failures import error_class
+from gepipe.engines.ge.runtime import Acl
 from gepipe.errors import (
     BackendError,
     ConfigError,
