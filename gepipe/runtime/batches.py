@@ -42,6 +42,7 @@ class Batch:
         unrun: Executions that are not finished.
         unread: Rows that post has not finished.
         holes: Rows whose item was set aside.
+        realtime: Whether it goes before others; a run has no such batches.
     """
 
     input_slot: int
@@ -52,6 +53,7 @@ class Batch:
     unrun: int = 0
     unread: int = 0
     holes: set[int] = field(default_factory=set)
+    realtime: bool = False
 
     def live(self, first: int, last: int) -> list[Item]:
         """Return the items of the rows [first, last) that were not set aside."""

@@ -47,7 +47,8 @@ class Passage(ABC):
     def __init__(  # noqa: PLR0913 - the fixed numbers of a run
         self,
         *,
-        depth: int,
+        inputs: SlotTable,
+        outputs: SlotTable,
         workers: Mapping[Role, int],
         names: Mapping[Role, str],
         in_flight: int,
@@ -56,7 +57,7 @@ class Passage(ABC):
     ) -> None:
         self.counts: dict[Role, StageCount] = {role: StageCount() for role in workers}
         self._names = names
-        self._inputs, self._outputs = SlotTable(depth), SlotTable(depth)
+        self._inputs, self._outputs = inputs, outputs
         self._roster = Roster(workers, unstarted, in_flight, lost)
         self._tickets = 0
 

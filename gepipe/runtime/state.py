@@ -42,7 +42,7 @@ from gepipe.runtime.options import RunShape
 from gepipe.runtime.order import Reorderer
 from gepipe.runtime.passage import DEATHS_IN_A_ROW, Passage
 from gepipe.runtime.schedule import InOrder
-from gepipe.runtime.slots import Slot
+from gepipe.runtime.slots import Slot, SlotTable
 
 
 class RunState(Passage):
@@ -50,7 +50,8 @@ class RunState(Passage):
 
     def __init__(self, shape: RunShape) -> None:
         super().__init__(
-            depth=shape.depth,
+            inputs=SlotTable(shape.depth),
+            outputs=SlotTable(shape.depth),
             workers=shape.workers,
             names=shape.names,
             in_flight=shape.in_flight,

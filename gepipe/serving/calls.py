@@ -1,0 +1,151 @@
+"""The items that are not answered yet: who waits, until when, and what they were told."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, OrderedDict
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Final
+
+from gepipe.io.failures import Failure
+from gepipe.runtime.batches import Item
+from gepipe.serving.events import Answer, Arrived
+
+BOTH: Final = (True, False)
+#: Kinds of failures that are the service's own.
+OVERLOADED: Final = "overloaded"
+CANCELLED: Final = "cancelled"
+EXPIRED: Final = "expired"
+UNAVAILABLE: Final = "unavailable"
+
+
+@dataclass(slots=True)
+class Call:
+    """An item that is not answered yet.
+
+    Attributes:
+        item: The item.
+        realtime: Its class.
+        arrived: When it came.
+        waiting: Whether no worker has been given it yet.
+    """
+
+    item: Item
+    realtime: bool
+    arrived: float
+    waiting: bool = False
+
+
+class Calls:
+    """All of them, with a queue for each class.
+
+    Attributes:
+        answers: What is to be told, for whoever takes it from here.
+        failures: Failures so far, by kind.
+        done: Items answered with a record.
+        begun: Items that have left a queue for a worker.
+        queued_s: How long these have waited together.
+    """
+
+    def __init__(self, most: int, stage: str) -> None:
+        """Begin with none.
+
+        Args:
+            most: Items of a class that may wait.
+            stage: Named in failures that are no worker's.
+        """
+        self.answers: list[Answer] = []
+        self.failures: Counter[str] = Counter()
+        self.done = self.begun = 0
+        self.queued_s = 0.0
+        self._most = most
+        self._stage = stage
+        self._calls: dict[int, Call] = {}
+        self._waiting: dict[bool, OrderedDict[int, Call]] = {c: OrderedDict() for c in BOTH}
+        self._deadlines: list[tuple[float, int]] = []
+
+    def __contains__(self, seq: int) -> bool:
+        """Whether somebody still waits for the answer."""
+        return seq in self._calls
+
+    def __len__(self) -> int:
+        """How many are not answered."""
+        return len(self._calls)
+
+    def waiting(self, realtime: bool) -> int:
+        """Return how many of a class no worker has been given yet."""
+        return len(self._waiting[realtime])
+
+    def next_deadline(self) -> float:
+        """Return when `expire` should be called."""
+        while self._deadlines and self._deadlines[0][1] not in self._calls:
+            heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else math.inf
+
+    def arrive(self, event: Arrived, now: float, closed: str | None) -> None:
+        """Take an item into its queue, or answer at once why not.
+
+        Args:
+            event: The item.
+            now: The time.
+            closed: Why nothing is taken any more.
+        """
+        queue = self._waiting[event.realtime]
+        call = Call(Item(event.seq, -1, "", event.payload), event.realtime, now)
+        self._calls[event.seq] = call
+        if closed is not None:
+            self.drop(event.seq, UNAVAILABLE, closed)
+        elif len(queue) >= self._most:
+            self.drop(event.seq, OVERLOADED, f"{len(queue):,} items wait already; try again later")
+        elif event.deadline <= now:
+            self.drop(event.seq, EXPIRED, "its time was over when it arrived")
+        else:
+            call.waiting = True
+            queue[event.seq] = call
+            if event.deadline < math.inf:
+                heappush(self._deadlines, (event.deadline, event.seq))
+
+    def take(self, realtime: bool, count: int, now: float) -> list[Item]:
+        """Take the oldest waiting items of a class, to be given to a worker."""
+        queue = self._waiting[realtime]
+        items = []
+        for _ in range(count):
+            call = queue.popitem(last=False)[1]
+            call.waiting = False
+            self.queued_s += now - call.arrived
+            items.append(call.item)
+        self.begun += count
+        return items
+
+    def expire(self, now: float) -> None:
+        """Answer those whose time is over, also if something is being done for them."""
+        while self._deadlines and self._deadlines[0][0] <= now:
+            self.drop(heappop(self._deadlines)[1], EXPIRED, "its time is over")
+
+    def drop(self, seq: int, kind: str, text: str) -> None:
+        """Answer an item, if it is not answered yet, without waiting for its result."""
+        self.fail(seq, self._stage, kind, text)
+
+    def drop_all(self, kind: str, text: str) -> None:
+        """Answer all items."""
+        for seq in list(self._calls):
+            self.drop(seq, kind, text)
+
+    def succeed(self, seq: int, record: bytes) -> None:
+        """Answer with a record."""
+        if self._leave(seq):
+            self.done += 1
+            self.answers.append(Answer(seq, record))
+
+    def fail(self, seq: int, stage: str, kind: str, text: str) -> None:
+        """Answer with a failure."""
+        if self._leave(seq):
+            self.failures[kind] += 1
+            self.answers.append(Answer(seq, Failure(seq, "", stage, kind, text)))
+
+    def _leave(self, seq: int) -> bool:
+        call = self._calls.pop(seq, None)
+        if call is not None and call.waiting:
+            del self._waiting[call.realtime][seq]
+        return call is not None
