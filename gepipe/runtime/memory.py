@@ -107,12 +107,12 @@ class SharedBuffer:
 
     def close(self) -> None:
         """Unmap and close. Raises `BufferError` if a view is still alive. Idempotent."""
-        if self._map is not None:
-            self._map.close()
-            self._map = None
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+        if self._map is not None:
+            self._map.close()
+            self._map = None
 
 
 class Slots:

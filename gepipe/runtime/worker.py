@@ -211,7 +211,7 @@ def _serve_rows(
                 channel.send(("failed", type(error).__name__, _text(error), ""))
                 return
             except BaseException as error:  # noqa: BLE001 - user code must not end a worker
-                result = _fault(error)
+                result = fault_of(error)
             results.append(result)
         busy_ns = perf_counter_ns() - start
         line.begin(-1)
@@ -240,7 +240,7 @@ def _serve_batches(
             busy_ns, free_since = now - max(start, free_since), now
             fatal = getattr(error, "fatal", False)
             line.begin(pending[0][1] if pending and not fatal else -1)
-            result = b"" if error is None else _fault(error)
+            result = b"" if error is None else fault_of(error)
             if not channel.send((ticket, busy_ns, [result])):
                 return
             if fatal:  # the device is in no state to go on: another process must open it anew
@@ -265,7 +265,8 @@ def _serve_batches(
         pending.append((ticket, seq, start, token))
 
 
-def _fault(error: BaseException) -> tuple[Any, ...]:
+def fault_of(error: BaseException) -> tuple[str, str, Any]:
+    """Return the fields of the `Fault` that an exception of a stage is."""
     if isinstance(error, TimeoutError):
         return "timeout", _text(error), None
     if isinstance(error, ItemError | DeviceError):

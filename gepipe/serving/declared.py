@@ -99,14 +99,17 @@ class Declared:
 
 
 def _side(config: Mapping[str, Any], side: str) -> tuple[TensorSpec, ...]:
-    return tuple(_spec(side, entry) for entry in config.get(side) or ())
+    return tuple(spec_of(side, entry) for entry in config.get(side) or ())
 
 
-def _spec(side: str, entry: Mapping[str, Any]) -> TensorSpec:
+def spec_of(side: str, entry: Mapping[str, Any]) -> TensorSpec:
+    """Return a tensor as a Python model is given it (`input`), or has to send it (`output`).
+
+    Raises:
+        ConfigError: It is of a type that no engine takes.
+    """
     name = str(entry["name"])
     kind = str(entry["data_type"]).removeprefix("TYPE_")
-    if entry.get("reshape"):
-        raise ConfigError(f"{side} {name!r}: reshape is not supported; write the model's own dims")
     if kind not in DTYPE_OF_TRITON:
         hint = {
             _BYTES: "no engine takes text or bytes; turn them into numbers in a step before",
@@ -116,7 +119,10 @@ def _spec(side: str, entry: Mapping[str, Any]) -> TensorSpec:
             f"{side} {name!r}: TYPE_{kind} is not supported: "
             f"{hint.get(kind, 'expected one of ' + ', '.join(DTYPE_OF_TRITON))}"
         )
-    shape = tuple(int(extent) for extent in entry.get("dims") or ())
+    dims = entry.get("dims") or ()
+    if side == "input" and entry.get("reshape"):  # the server does not reshape what models send
+        dims = entry["reshape"].get("shape") or ()
+    shape = tuple(int(extent) for extent in dims)
     return TensorSpec(name, DTYPE_OF_TRITON[kind].name, shape)
 
 

@@ -105,4 +105,4 @@ class Execution:
     @staticmethod
     def _fail(spans: Sequence[Span], error: Any) -> None:
         for span in spans:
-            span.ask.error = error
+            span.ask.error = error.with_traceback(None)  # its frames would keep the slot alive

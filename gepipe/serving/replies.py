@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gepipe.errors import ItemError, TensorMismatchError, WorkerError
+from gepipe.runtime.worker import fault_of
 
 #: Kinds of failures that may be gone when the request comes again.
 _PASSING: Final = frozenset({"crash", "expired", "timeout", "unavailable"})
@@ -12,8 +13,8 @@ _CANCELLED: Final = "cancelled"
 
 
 def kind_of(error: BaseException) -> str:
-    """Return the machine-readable reason of a failure."""
-    return str(getattr(error, "kind", None) or type(error).__name__)
+    """Return the machine-readable reason of a failure, as in the failures of a run."""
+    return str(getattr(error, "kind", None) or fault_of(error)[0])
 
 
 def code_of(error: BaseException) -> str:
@@ -37,7 +38,7 @@ def text_of(stage: str, error: BaseException, row: int | None = None) -> str:
         row: In which row of the request; None where it has only one.
     """
     where = "" if row is None else f"row {row}: "
-    return f"{stage}: {kind_of(error)}: {where}{error}"
+    return f"{stage}: {kind_of(error)}: {where}{fault_of(error)[1]}"
 
 
 def reply_error(stage: str, error: BaseException, row: int | None = None) -> Any:

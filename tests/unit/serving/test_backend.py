@@ -1,0 +1,443 @@
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from gepipe.emulator.om import Gears, OmTensor, write_om
+from gepipe.errors import ConfigError, ItemError, ModelLoadError, TensorMismatchError
+from gepipe.pipeline.crews import pickled, worker_environment
+from gepipe.runtime.memory import SlotLayout
+from gepipe.serving.completion import complete
+from gepipe.serving.declared import Declared
+from gepipe.serving.execution import Execution
+from gepipe.serving.host import ExecutionError, ModelHost
+from gepipe.serving.merging import Ask, checked_rows, pack
+from gepipe.serving.settings import Settings
+from gepipe.tensors import TensorSpec
+from tests.support import INPUT, OUTPUT, WIDTH, Fate, Infer, doubling_model, onnx_model
+
+X = TensorSpec("x", "float32", (4,))
+Y = TensorSpec("y", "float32", (4,))
+
+
+def tensor(name: str, kind: str = "FP32", dims=(4,), **more) -> dict:
+    return {"name": name, "data_type": f"TYPE_{kind}", "dims": list(dims), **more}
+
+
+def config(**more) -> dict:
+    """Return a configuration as the server hands it on."""
+    return {
+        "name": "m",
+        "max_batch_size": 8,
+        "input": [tensor("x")],
+        "output": [tensor("y")],
+        **more,
+    }
+
+
+def parameters(**texts) -> dict:
+    return {"parameters": {name: {"string_value": text} for name, text in texts.items()}}
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def om(tmp_path):
+    """Return a version folder that holds a model for the emulator."""
+    tensors = {
+        side: [OmTensor(name, "float32", (-1, 4))]
+        for side, name in (("inputs", "x"), ("outputs", "y"))
+    }
+    gears = Gears("batch", ((1,), (4,), (16,)))
+    write_om(tmp_path / "model.om", None, **tensors, gears=gears)
+    return tmp_path
+
+
+def test_settings_say_how_the_model_is_opened(om) -> None:
+    given = parameters(
+        device_ids="2,5", timeout="50ms", threads="3", precision="fp16", gears="1,4",
+        stage="inference", engine_options='{"device": "emulator"}',
+    )  # fmt: skip
+
+    settings = Settings.read(config(**given), om, "m_0_1", 8)
+
+    assert (settings.engine, settings.stage, settings.model) == ("ge", "inference", om / "model.om")
+    options = settings.options
+    assert (options.device, options.threads, options.batch_size) == (5, 3, 8)
+    assert (options.timeout_s, options.precision, options.gears) == (0.05, "fp16", (1, 4))
+    assert options.extra == {"device": "emulator"}
+
+
+@pytest.mark.parametrize(
+    ("instance", "device"), [("m_0_0", 2), ("m_0_1", 5), ("m_0_2", 2), ("m_0", 2), ("m", 2)]
+)
+def test_instances_take_devices_in_turn(om, instance, device) -> None:
+    settings = Settings.read(config(**parameters(device_ids="2,5")), om, instance)
+    assert settings.options.device == device
+
+
+def test_settings_have_defaults(om) -> None:
+    settings = Settings.read(config(), om, "m_0_0")
+
+    assert (settings.engine, settings.stage) == ("ge", "m")
+    assert (settings.options.device, settings.options.timeout_s) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({"engin": "ge"}, "parameter engin: unknown; did you mean 'engine'"),
+        ({"engine": "tensorrt"}, "'tensorrt' is not installed; installed: ge, onnxruntime"),
+        ({"device_ids": "a"}, "parameter device_ids: 'a'; expected numbers"),
+        ({"device_ids": "-1"}, "parameter device_ids: '-1'; expected numbers"),
+        ({"threads": "two"}, "parameter threads: 'two'"),
+        ({"timeout": "soon"}, "parameter timeout: expected a duration such as 50ms"),
+        ({"engine_options": "{"}, "parameter engine_options: not JSON"),
+        ({"engine_options": "[1]"}, "expected a JSON object"),
+    ],
+)
+def test_wrong_parameters_are_refused_by_name(om, texts, message) -> None:
+    with pytest.raises(ConfigError, match=message.replace("(", r"\(").replace("[", r"\[")):
+        Settings.read(config(**parameters(**texts)), om)
+
+
+def test_parameters_of_the_server_are_left_alone(om) -> None:
+    given = parameters(EXECUTION_ENV_PATH="/opt/env", FORCE_CPU_ONLY_INPUT_TENSORS="yes")
+    assert Settings.read(config(**given), om).engine == "ge"
+
+
+def test_onnx_file_where_om_belongs_names_the_conversion(tmp_path) -> None:
+    model = doubling_model(tmp_path / "model.onnx")
+
+    with pytest.raises(ModelLoadError) as caught:
+        Settings.read(config(), tmp_path)
+
+    assert "model file is not .om format" in str(caught.value)
+    assert f"gepipe model convert {model}" in str(caught.value)
+    assert 'engine to "onnxruntime"' in str(caught.value)
+
+
+def test_model_file_is_found_or_named(tmp_path) -> None:
+    given = parameters(engine="onnxruntime")
+    with pytest.raises(ModelLoadError, match="there is no model file"):
+        Settings.read(config(**given), tmp_path)
+
+    doubling_model(tmp_path / "b.onnx")
+    (tmp_path / "notes.txt").touch()
+    assert Settings.read(config(**given), tmp_path).model.name == "b.onnx"
+
+    doubling_model(tmp_path / "a.onnx")
+    with pytest.raises(ModelLoadError, match=r"several model files: a\.onnx, b\.onnx"):
+        Settings.read(config(**given), tmp_path)
+    named = config(**given, default_model_filename="b.onnx")
+    assert Settings.read(named, tmp_path).model.name == "b.onnx"
+    with pytest.raises(ModelLoadError, match=r"c\.onnx: no such file"):
+        Settings.read({**named, "default_model_filename": "c.onnx"}, tmp_path)
+
+
+# --- declared tensors -----------------------------------------------------------------------------
+
+
+def test_open_extents_are_filled_in_from_the_configuration() -> None:
+    declared = Declared.read(config(input=[tensor("x", dims=(3, 8))]))
+
+    inputs, _ = declared.matched([TensorSpec("x", "float32", (3, -1))], [Y])
+
+    assert inputs == (TensorSpec("x", "float32", (3, 8)),)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"input": [tensor("z")]}, "the model has no input 'z'; did you mean|the model has no"),
+        ({"input": [tensor("x"), tensor("z")]}, "the model has no input 'z'"),
+        ({"output": [tensor("z")]}, "the model has no output 'z'"),
+        ({"input": []}, r"input x: float32 \[4\] of the model is not in the configuration"),
+        (
+            {"input": [tensor("x", "FP16")]},
+            r"input 'x' is TYPE_FP16 \[4\] in the configuration, but in the model TYPE_FP32 \[4\]",
+        ),
+        ({"input": [tensor("x", dims=(5,))]}, r"TYPE_FP32 \[5\] in the configuration"),
+        ({"output": [tensor("y", dims=(1, 4))]}, r"output 'y' is TYPE_FP32 \[1, 4\]"),
+    ],
+)
+def test_configuration_that_does_not_fit_the_model_is_refused(changed, message) -> None:
+    with pytest.raises(TensorMismatchError, match=message):
+        Declared.read(config(**changed)).matched([X], [Y])
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [("STRING", "no engine takes text or bytes"), ("BF16", "convert the model to FP16 or FP32")],
+)
+def test_types_that_no_engine_takes_are_refused(kind, message) -> None:
+    with pytest.raises(ConfigError, match=f"'x': TYPE_{kind} is not supported: .*{message}"):
+        Declared.read(config(input=[tensor("x", kind)]))
+
+
+def test_extents_that_stay_open_are_refused() -> None:
+    declared = Declared.read(config(input=[tensor("x", dims=(-1,))]))
+    with pytest.raises(TensorMismatchError, match=r"input x: float32 \[\?\] has open extents"):
+        declared.matched([TensorSpec("x", "float32", (-1,))], [Y])
+
+
+def test_outputs_may_be_left_out() -> None:
+    more = TensorSpec("more", "int64", (2,))
+    _, outputs = Declared.read(config()).matched([X], [Y, more])
+    assert outputs == (Y, more)
+
+
+def test_without_batches_the_first_of_the_dims_is_the_batch_axis() -> None:
+    given = {"input": [tensor("x", dims=(3, 4))], "output": [tensor("y", dims=(-1, 4))]}
+    declared = Declared.read(config(max_batch_size=0, **given))
+
+    assert (declared.inputs, declared.outputs, declared.rows) == ((X,), (Y,), 3)
+    with pytest.raises(ConfigError, match=r"same extent for all tensors, got \[2, 3\]"):
+        Declared.read(config(max_batch_size=0, **{**given, "output": [tensor("y", dims=(2, 4))]}))
+
+
+# --- completion -----------------------------------------------------------------------------------
+
+
+class Auto:
+    """What the server hands to `auto_complete_config`, as far as it is used."""
+
+    def __init__(self, given: dict) -> None:
+        self.given = json.loads(json.dumps(given))
+
+    def as_dict(self) -> dict:
+        return self.given
+
+    def add_input(self, entry: dict) -> None:
+        self.given.setdefault("input", []).append(entry)
+
+    def add_output(self, entry: dict) -> None:
+        self.given.setdefault("output", []).append(entry)
+
+    def set_max_batch_size(self, size: int) -> None:
+        self.given["max_batch_size"] = size
+
+    def set_dynamic_batching(self) -> None:
+        self.given["dynamic_batching"] = {}
+
+
+ONNX = parameters(engine="onnxruntime")
+EMPTY = {"name": "m", "max_batch_size": 0, "input": [], "output": []}
+
+
+def completed(given: dict, folder) -> dict:
+    auto = Auto(given)
+    complete(auto, folder)
+    return auto.given
+
+
+def test_everything_is_completed_from_a_model_with_gears(om) -> None:
+    made = completed(EMPTY, om)
+
+    assert made["max_batch_size"] == 16
+    assert "dynamic_batching" in made
+    assert (made["input"], made["output"]) == ([tensor("x")], [tensor("y")])
+
+
+@pytest.mark.parametrize(("batch", "expected"), [("n", 8), (3, 3), (1, 1)])
+def test_batch_is_completed_from_an_onnx_model(tmp_path, batch, expected) -> None:
+    doubling_model(tmp_path / "model.onnx", batch)
+    assert completed({**EMPTY, **ONNX}, tmp_path)["max_batch_size"] == expected
+
+
+def test_configuration_without_batches_is_left_so(tmp_path) -> None:
+    doubling_model(tmp_path / "model.onnx", 3)
+    given = {"input": [tensor("x", dims=(3, 4))], "output": [tensor("y", dims=(3, 4))]}
+
+    made = completed({**EMPTY, **ONNX, **given}, tmp_path)
+
+    assert made["max_batch_size"] == 0
+    assert "dynamic_batching" not in made
+
+
+def test_only_what_is_missing_is_completed(tmp_path) -> None:
+    doubling_model(tmp_path / "model.onnx")
+    given = config(max_batch_size=2, output=[], **ONNX)
+
+    made = completed(given, tmp_path)
+
+    assert made == {**given, "output": [tensor("y")]}
+
+
+def test_completion_refuses_what_does_not_fit(tmp_path) -> None:
+    doubling_model(tmp_path / "model.onnx")
+    with pytest.raises(TensorMismatchError, match="TYPE_INT8"):
+        completed(config(input=[tensor("x", "INT8")], **ONNX), tmp_path)
+
+
+def test_completion_refuses_types_that_no_engine_takes(tmp_path) -> None:
+    shape = ["n", 4]
+    onnx_model(
+        tmp_path / "model.onnx",
+        [("Identity", ["x"], ["y"], {})],
+        {"x": ("string", shape)},
+        {"y": ("string", shape)},
+    )
+    with pytest.raises(ConfigError, match="'x' is string, which no engine takes"):
+        completed({**EMPTY, **ONNX}, tmp_path)
+
+
+# --- requests into rows ---------------------------------------------------------------------------
+
+
+def ask(rows: int, first: float = 0) -> Ask:
+    column = np.arange(first, first + rows, dtype=np.float32)[:, None]
+    return Ask({"x": np.repeat(column, WIDTH, axis=1).astype(INPUT.dtype)}, rows)
+
+
+def test_requests_lie_one_behind_the_other() -> None:
+    asks = [ask(3), ask(1), ask(4)]
+    (spans,) = pack(asks, 8, merged=True)
+    assert [(span.first, span.rows) for span in spans] == [(0, 3), (3, 1), (4, 4)]
+
+
+def test_request_that_fits_into_a_slot_is_not_cut() -> None:
+    slots = list(pack([ask(3), ask(3), ask(2)], 4, merged=True))
+    assert [[span.rows for span in spans] for spans in slots] == [[3], [3], [2]]
+
+
+def test_request_that_is_too_long_is_cut() -> None:
+    slots = list(pack([ask(9), ask(1), ask(3)], 4, merged=True))
+    assert [[(s.start, s.first, s.rows) for s in spans] for spans in slots] == [
+        [(0, 0, 4)], [(4, 0, 4)], [(8, 0, 1), (0, 1, 1)], [(0, 0, 3)],
+    ]  # fmt: skip
+
+
+def test_requests_are_not_merged_where_no_batches_are_formed() -> None:
+    assert len(list(pack([ask(1), ask(1)], 4, merged=False))) == 2
+
+
+def test_request_without_rows_needs_no_slot() -> None:
+    assert list(pack([ask(0)], 4, merged=True)) == []
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({}, "input 'x' is missing"),
+        (
+            {"x": np.zeros((2, 5), np.float32)},
+            r"'x' is float32 \[2, 5\]; expected float32 \[rows, ",
+        ),
+        ({"x": np.zeros((2, 4), np.float64)}, r"'x' is float64 \[2, 4\]"),
+        ({"x": np.float32(1)}, r"'x' is float32 \[\]"),
+        ({"x": np.array([[b"a"]], object)}, "'x' is object"),
+    ],
+)
+def test_wrong_tensor_is_refused_by_name(arrays, message) -> None:
+    with pytest.raises(ItemError, match=message) as caught:
+        checked_rows(arrays, [X])
+    assert caught.value.kind == "shape"
+
+
+def test_inputs_of_different_rows_are_refused() -> None:
+    arrays = {"x": np.zeros((2, 4), np.float32), "z": np.zeros((3, 1), np.int8)}
+    with pytest.raises(ItemError, match="differ in rows: 'x' has 2, 'z' has 3"):
+        checked_rows(arrays, [X, TensorSpec("z", "int8", (1,))])
+
+
+# --- execution ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def executed():
+    """Return a function that executes requests on a host of 4 rows; hosts close at the end."""
+    hosts = []
+
+    def run(body, asks, *, merged=True, unwanted=lambda _: None, limit_s=math.inf):
+        host = ModelHost("m", pickled(body, "m"), worker_environment())
+        hosts.append(host)
+        host.lay_out(SlotLayout.of((INPUT,), 4), SlotLayout.of((OUTPUT,), 4), limit_s)
+        reports = []
+        execution = Execution(
+            host, capacity=4, merged=merged, is_unwanted=unwanted,
+            report=lambda rows, *_: reports.append(rows),
+        )  # fmt: skip
+        execution.run(asks)
+        return host, reports
+
+    yield run
+    for host in hosts:
+        host.close()
+
+
+def is_right(each: Ask) -> bool:
+    made = np.concatenate(each.pieces["y"])
+    return each.error is None and np.array_equal(made, 2 * each.arrays["x"] + 1)
+
+
+def test_several_requests_are_one_execution(executed) -> None:
+    asks = [ask(1), ask(2, 1), ask(1, 3)]
+    _, reports = executed(Infer(), asks)
+    assert reports == [4]
+    assert all(map(is_right, asks))
+
+
+def test_long_request_is_several_executions(executed) -> None:
+    asks = [ask(1), ask(9, 10), ask(2, 30)]
+    _, reports = executed(Infer(), asks)
+    assert reports == [1, 4, 4, 3]
+    assert all(map(is_right, asks))
+
+
+def test_only_the_request_that_the_model_refuses_fails(executed) -> None:
+    asks = [ask(1), ask(1, 1), ask(1, 2), ask(1, 3)]
+
+    host, _ = executed(Infer(fail_on=2), asks)
+
+    assert isinstance(asks[2].error, ExecutionError)
+    assert "the model refuses 2" in str(asks[2].error)
+    assert all(is_right(asks[number]) for number in (0, 1, 3))
+    assert host.losses == 0
+
+
+def test_only_the_request_that_kills_the_process_fails(executed, tmp_path) -> None:
+    asks = [ask(1), ask(1, 1), ask(1, 2), ask(1, 3)]
+
+    executed(Infer(fates=(Fate("infer", "mid-write", "SIGSEGV", str(tmp_path), 2, 9),)), asks)
+
+    assert "SIGSEGV" in str(asks[2].error)
+    assert all(is_right(asks[number]) for number in (0, 1, 3))
+
+
+def test_device_that_hangs_once_costs_no_request(executed, tmp_path) -> None:
+    asks = [ask(1), ask(1, 1)]
+
+    host, _ = executed(
+        Infer(fates=(Fate("infer", "mid-write", "hang", str(tmp_path)),)), asks, limit_s=0.3
+    )
+
+    assert all(map(is_right, asks))
+    assert host.losses == 1
+
+
+def test_device_that_hangs_twice_fails_its_batch_and_no_other(executed, tmp_path) -> None:
+    asks = [ask(2), ask(2, 2), ask(4, 10)]
+
+    host, _ = executed(
+        Infer(fates=(Fate("infer", "mid-write", "hang", str(tmp_path), 0, 9),)), asks, limit_s=0.3
+    )
+
+    assert [each.error.kind for each in asks[:2]] == ["timeout", "timeout"]
+    assert is_right(asks[2])
+    assert host.losses == 2
+
+
+def test_unwanted_request_is_not_executed(executed) -> None:
+    asks = [ask(1), ask(4, 1)]
+    gone = ItemError("cancelled", "gone")
+
+    _, reports = executed(Infer(), asks, unwanted=lambda each: gone if each is asks[1] else None)
+
+    assert asks[1].error is gone
+    assert reports == [1]
+    assert is_right(asks[0])
