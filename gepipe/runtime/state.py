@@ -71,7 +71,7 @@ class RunState(Passage):
         self._order: Reorderer[Outcome] = Reorderer(shape.first)
         self._released: list[Outcome] = []
         self._fruitless: dict[Role, int] = dict.fromkeys(shape.workers, 0)
-        self._last_fault = ""  # of an execution, while none succeeds
+        self._last_fault = ""  # what the device says, while no execution succeeds
 
     @property
     def finished(self) -> bool:
@@ -197,12 +197,17 @@ class RunState(Passage):
 
     def _prosper(self, worker: WorkerId, execution: Execution | None, busy_ns: int) -> None:  # noqa: ARG002
         self._fruitless[worker.role] = 0
+        if worker.role == "infer":
+            self._last_fault = ""
 
     def _bear(self, role: Role, out: list[Command], error: GepipeError) -> None:
         self._fruitless[role] += 1
         limit = DEATHS_IN_A_ROW[role]
         if isinstance(error, BackendError):
             limit = max(200, 4 * self.shape.batch + 16)  # two batches halved to single items
+            self._last_fault = str(error)
+        elif role == "infer" and self._last_fault:  # it ends because of what its device said
+            error = BackendError(f"{error}; {self._last_fault}")
         if self._fruitless[role] >= limit:
             self._release(out)
             self._abort(error, out)
