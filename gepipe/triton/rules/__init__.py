@@ -1,0 +1,1 @@
+"""What the server wants of a repository beyond its protobuf; each module looks at one thing."""
