@@ -120,6 +120,18 @@ def test_messages_are_returned_once_and_belong_to_a_thread(card: Card) -> None:
     assert card.acl.get_recent_err_msg() is None
 
 
+def test_messages_begin_with_the_code_of_a_report(card: Card) -> None:
+    def said(call: Callable[[], object]) -> str:
+        call()
+        return card.acl.get_recent_err_msg() or ""
+
+    path = card.folder / "bad.om"
+    path.write_bytes(b"none")
+    assert said(lambda: card.acl.mdl.load_from_file(str(path))).startswith("E10001: ")
+    assert said(lambda: card.acl.rt.malloc(-1, 0)).startswith("EL")
+    assert said(lambda: card.acl.rt.set_device(4711)).startswith("E")
+
+
 def test_the_last_failure_of_the_runtime_is_peeked_at_and_taken(card: Card) -> None:
     rt = card.acl.rt
     rt.get_last_error(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -67,8 +68,72 @@ def test_callbacks(mode: str, models: dict[str, str]) -> None:
     assert (done.returncode, len(done.stderr.splitlines())) == (0, 1)
 
 
-def test_timing_with_events(models: dict[str, str]) -> None:
-    options = ("--profile", "published", "--mode", "strict")
+@pytest.mark.parametrize("mode", ["strict", "compatible"])
+def test_a_pool_of_threads(mode: str, models: dict[str, str]) -> None:
+    done = run("pool.py", models["static"], options=("--mode", mode))
+
+    assert done.stdout == "True\n0\n"
+    assert (done.returncode, len(done.stderr.splitlines())) == (0, 1)
+
+
+@pytest.mark.parametrize("way", ["execute", "synchronize"])
+def test_ctrl_c_ends_a_wait_that_would_never_end(
+    way: str, models: dict[str, str], tmp_path: Path
+) -> None:
+    profile = tmp_path / "hang.yaml"
+    profile.write_text(
+        "faults: [{call: mdl.execute, hang: true}, {call: mdl.execute_async, hang: true}]\n"
+    )
+    command = [sys.executable, "-m", "gepipe.emulator", "--profile", str(profile)]
+    with subprocess.Popen(
+        [*command, str(PROGRAMS / "hang.py"), models["static"], way],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=script_environment(),
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begins\n"
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=30)
+    assert output == "interrupted 0\n"
+    assert process.returncode == 130
+    assert "not released: model 1 (static)" in errors
+
+
+def test_a_seed_repeats_a_program_s_races(tmp_path: Path) -> None:
+    program = tmp_path / "race.py"
+    program.write_text(
+        "import acl, ctypes\n"
+        "acl.init(); acl.rt.set_device(0)\n"
+        "streams = [acl.rt.create_stream()[0] for _ in range(3)]\n"
+        "ptr = acl.rt.malloc(64, 0)[0]; back = acl.rt.malloc_host(64)[0]\n"
+        "hosts = [acl.rt.malloc_host(64)[0] for _ in streams]\n"
+        "for number, host in enumerate(hosts): ctypes.memset(host, number, 64)\n"
+        "for turn in range(20):\n"
+        "    for host, stream in zip(hosts, streams):\n"
+        "        try: acl.rt.memcpy_async(ptr, 64, host, 64, 1, stream)\n"
+        "        except Exception: pass\n"
+        "    for stream in streams: acl.rt.synchronize_stream(stream)\n"
+        "    acl.rt.memcpy(back, 64, ptr, 64, 2); print(ctypes.string_at(back, 1)[0], end='')\n"
+    )
+
+    def race(seed: int) -> str:
+        profile = tmp_path / f"{seed}.yaml"
+        profile.write_text(f"seed: {seed}\n")
+        return run(program, options=("--profile", str(profile))).stdout
+
+    first = race(1)
+    assert len(first) == 20
+    assert race(1) == first
+    assert len(set(first)) > 1
+    assert race(2) != first
+
+
+def test_timing_with_events(models: dict[str, str], tmp_path: Path) -> None:
+    profile = tmp_path / "exact.yaml"
+    profile.write_text("seed: 1\nlatency_ms: {1: 22, 8: 44.4, 32: 61.5}\n")
+    options = ("--profile", str(profile), "--mode", "strict")
     done = run("timing.py", models["timing"], options=options)
 
     assert done.stdout == "25 ms\n"  # batch 2, between 22 ms at 1 and 44.4 ms at 8
@@ -80,6 +145,7 @@ def test_liberties_are_noted_in_compatible_mode() -> None:
 
     assert done.stdout.splitlines() == ["old True", "contiguous True", "new True"]
     assert done.returncode == 0
+    assert done.stderr.count("note: ") == 2  # though the second rule is broken three times
     assert "note: acl.rt.memcpy at " in done.stderr
     assert "after the object was dropped" in done.stderr
     assert "kind 0 means host to host, but the addresses mean device to host" in done.stderr
@@ -111,10 +177,24 @@ def test_a_program_has_its_own_main_path_arguments_and_exit_code(tmp_path: Path)
         "print(sys.path[0])\n"
         "sys.exit(7)\n"
     )
-    done = run(program, "--profile", "x", "-h")
+    args = ["--", "--profile", "x", "--", "-h"]
+    for options in ((), ("--mode=strict",), ("--profile", "published", "--mode", "strict", "--")):
+        done = run(program, *args, options=options)
 
-    assert done.stdout.splitlines() == ["__main__ ['--profile', 'x', '-h'] True", str(tmp_path)]
-    assert done.returncode == 7
+        assert done.stdout.splitlines() == [f"__main__ {args} True", str(tmp_path)]
+        assert done.returncode == 7
+
+
+def test_every_form_of_import_finds_the_emulator(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import acl.rt\n"
+        "import acl.mdl as mdl\n"
+        "from acl import util\n"
+        "import acl\n"
+        "print(mdl is acl.mdl, util is acl.util, hasattr(acl.rt, 'nonesuch'), __spec__)\n"
+    )
+    assert run(program).stdout == "True True False None\n"
 
 
 def test_a_program_s_traceback_is_its_own(tmp_path: Path) -> None:
