@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
 from typing import Final
 
 from gepipe.errors import ConfigError
 from gepipe.triton.kit import Kit
 
 _LONGEST_S: Final = 60
+_LEAST_SHM: Final = 8 << 20
+_SMALL_SHM: Final = 128 << 20
 _STUB_RUNS: Final = 1  # what it ends with when it is started without arguments
 _IMPORTS: Final = """
 import json, sys
@@ -21,6 +27,9 @@ for name in ("numpy", "gepipe"):
         report[name] = "%s: %s" % (type(error).__name__, error)
 if "numpy" not in report:
     report["version"] = sys.modules["numpy"].__version__
+if "gepipe" not in report:
+    from importlib.metadata import version
+    report["own"] = version("gepipe")
 print(json.dumps(report))
 """
 
@@ -55,8 +64,11 @@ def check_stub(kit: Kit) -> None:
         )
 
 
-def check_imports(kit: Kit) -> None:
+def check_imports(kit: Kit) -> list[str]:
     """Import in the stub's Python, isolated as the stub is, what every model imports.
+
+    Returns:
+        What may surprise, in words.
 
     Raises:
         ConfigError: Something is missing there, or NumPy is too new for the stub.
@@ -91,3 +103,37 @@ def check_imports(kit: Kit) -> None:
             f"{kit.python}: NumPy {report['version']}; expected one below 2, or stubs crash on "
             f"texts and images; {hint}"
         )
+    own = version("gepipe")
+    if report["own"] != own:
+        return [f"{kit.python}: gepipe {report['own']}, but this is {own}; {hint}"]
+    return []
+
+
+def check_shared_memory(folder: Path = Path("/dev/shm")) -> list[str]:  # noqa: S108 - Triton's
+    """Look at the place where each instance of a model has a region of at least 1 MiB.
+
+    Returns:
+        What may be too little, in words.
+
+    Raises:
+        ConfigError: There is none, or it is full.
+    """
+    try:
+        facts = os.statvfs(folder)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"{folder}: {os.strerror(error.errno or 0).lower()}; expected shared memory that can "
+            "be written, through which Triton hands tensors to models"
+        ) from error
+    free = facts.f_bavail * facts.f_frsize
+    if free < _LEAST_SHM:
+        raise ConfigError(
+            f"{folder}: {free >> 20} MiB are free; expected 1.5 times what all instances hold, at "
+            "least 1 MiB each; in a container: docker run --shm-size=1g"
+        )
+    if free < _SMALL_SHM:
+        text = f"{folder}: only {free >> 20} MiB are free; all instances together need 1.5 times "
+        return [text + "what they hold; in a container: docker run --shm-size=1g"]
+    return []

@@ -1,0 +1,144 @@
+"""Asks a running server about its models, and tells it which to load."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+from gepipe.errors import GepipeError
+
+_ANSWER_S: Final = 10.0
+
+
+class ControlError(GepipeError):
+    """The server refused, or did not answer."""
+
+    exit_code = 4
+
+
+@dataclass(frozen=True)
+class Control:
+    """The control side of a server.
+
+    Every call has a connection of its own: the server's end would wait for an open one.
+
+    Attributes:
+        host: Its address.
+        port: Its HTTP port.
+    """
+
+    host: str
+    port: int
+
+    def is_live(self) -> bool:
+        """Whether it answers at all."""
+        try:
+            self._call("GET", "/v2/health/live", timeout_s=2.0)
+        except ControlError:
+            return False
+        return True
+
+    def load(self, model: str, *, config: Mapping[str, Any] | None = None) -> None:
+        """Load a model, or its new version; returns when it serves, which may take any time.
+
+        Args:
+            model: Its name.
+            config: What to take in place of its config.pbtxt.
+
+        Raises:
+            ControlError: It does not load; what was loaded before serves on.
+        """
+        body = None
+        if config is not None:
+            body = {"parameters": {"config": json.dumps(config)}}
+        self._call("POST", f"/v2/repository/models/{quote(model)}/load", body, timeout_s=None)
+
+    def unload(self, model: str) -> None:
+        """Unload a model; what it works on comes to its end.
+
+        Raises:
+            ControlError: The server does not answer.
+        """
+        self._call("POST", f"/v2/repository/models/{quote(model)}/unload", {})
+
+    def index(self) -> list[dict[str, Any]]:
+        """Return name, version, state and reason of every model that the server sees.
+
+        Raises:
+            ControlError: The server does not answer.
+        """
+        found: list[dict[str, Any]] = self._call("POST", "/v2/repository/index", {})
+        return found
+
+    def config(self, model: str) -> dict[str, Any]:
+        """Return the whole configuration of a loaded model.
+
+        Raises:
+            ControlError: It is not loaded, or the server does not answer.
+        """
+        found: dict[str, Any] = self._call("GET", f"/v2/models/{quote(model)}/config")
+        return found
+
+    def statistics(self) -> list[dict[str, Any]]:
+        """Return the statistics of all loaded models.
+
+        Raises:
+            ControlError: The server does not answer.
+        """
+        found: list[dict[str, Any]] = self._call("GET", "/v2/models/stats")["model_stats"]
+        return found
+
+    def metrics(self, port: int) -> str:
+        """Return what it tells on its port for metrics.
+
+        Raises:
+            ControlError: The server does not answer.
+        """
+        return self._text("GET", "/metrics", port=port)
+
+    def _call(
+        self, method: str, path: str, body: Any = None, timeout_s: float | None = _ANSWER_S
+    ) -> Any:
+        text = self._text(method, path, body, timeout_s)
+        try:
+            return json.loads(text) if text else None
+        except ValueError as error:
+            raise ControlError(f"the server's answer is no JSON: {text[:200]!r}") from error
+
+    def _text(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        timeout_s: float | None = _ANSWER_S,
+        port: int | None = None,
+    ) -> str:
+        connection = http.client.HTTPConnection(self.host, port or self.port, timeout=timeout_s)
+        try:
+            connection.request(
+                method,
+                path,
+                None if body is None else json.dumps(body),
+                {"Connection": "close"},
+            )
+            answer = connection.getresponse()
+            text = answer.read().decode(errors="replace")
+        except (OSError, http.client.HTTPException) as error:
+            raise ControlError(f"the server does not answer: {error or type(error)}") from error
+        finally:
+            connection.close()
+        if answer.status != http.client.OK:
+            raise ControlError(_reason(text) or f"the server answers with {answer.status}")
+        return text
+
+
+def _reason(text: str) -> str:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text.strip()
+    return str(found.get("error", text)) if isinstance(found, dict) else text

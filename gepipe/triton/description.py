@@ -1,0 +1,69 @@
+"""Says in plain words what a server serves, and how to call it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+_WORDS: Final = {
+    "TYPE_STRING": "bytes or text",
+    "TYPE_BOOL": "bool",
+    "TYPE_FP16": "float16",
+    "TYPE_FP32": "float32",
+    "TYPE_FP64": "float64",
+    "TYPE_BF16": "bfloat16",
+}
+
+
+def described(configs: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return lines about the models that a client calls; those below an ensemble are its steps.
+
+    Args:
+        configs: Name to configuration, as the server tells it.
+    """
+    lines: list[str] = []
+    for name in called(configs):
+        config = configs[name]
+        steps = [step["model_name"] for step in _steps(config)]
+        batch = int(config.get("max_batch_size", 0))
+        facts = [f"runs {', '.join(steps)}"] if steps else []
+        facts.append(f"batches up to {batch}" if batch else "no batches")
+        lines.append(f"  {name}: {'; '.join(facts)}")
+        for word, tensors in (("takes", config["input"]), ("gives", config["output"])):
+            lines += [f"    {word} {_tensor(each, batch)}" for each in tensors]
+    return lines
+
+
+def called(configs: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the models that are no steps of an ensemble, sorted."""
+    below = {step["model_name"] for config in configs.values() for step in _steps(config)}
+    return sorted(set(configs) - below)
+
+
+def curl_line(url: str, configs: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a command that sends a file to a model; empty if none takes a single text."""
+    for name in called(configs):
+        inputs = configs[name]["input"]
+        takes_file = len(inputs) == 1 and inputs[0]["data_type"] == "TYPE_STRING"
+        if takes_file and _extents(inputs[0]) in (["1"], []):
+            return (
+                f"curl -s -o - {url}/v2/models/{name}/infer -H 'Inference-Header-Content-Length: 0'"
+                " -H 'Content-Type: application/octet-stream' --data-binary @photo.jpg"
+            )
+    return ""
+
+
+def _steps(config: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    found: Sequence[Mapping[str, Any]] = config.get("ensemble_scheduling", {}).get("step", [])
+    return found
+
+
+def _tensor(tensor: Mapping[str, Any], batch: int) -> str:
+    kind = tensor["data_type"]
+    word = _WORDS.get(kind, kind.removeprefix("TYPE_").lower())
+    extents = [*(["batch"] if batch else []), *_extents(tensor)]
+    return f"{tensor['name']}: {word} ({', '.join(extents)})"
+
+
+def _extents(tensor: Mapping[str, Any]) -> list[str]:
+    return ["any" if int(each) < 0 else str(each) for each in tensor["dims"]]

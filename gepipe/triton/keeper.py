@@ -1,0 +1,258 @@
+"""Keeps a server serving: brings dead models back, takes in new versions, tells how things are."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from gepipe.errors import ModelLoadError
+from gepipe.triton.control import ControlError
+from gepipe.triton.health import Report
+from gepipe.triton.loader import Loader, Outcome, Task
+from gepipe.triton.processes import children_of
+from gepipe.triton.reload import Change, Changes, ModelFolder, load_order, scan
+from gepipe.triton.server import Server
+from gepipe.triton.watchdog import Action, GiveUp, Kill, Load, Restart, Watchdog
+
+_SECOND_S: Final = 1.0
+_LOST_S: Final = 10.0
+_STILL_LOADING_S: Final = 10.0
+_READY: Final = "ready"
+
+Say = Callable[[str], None]
+
+
+class Keeper:
+    """Loads all models, and keeps them serving.
+
+    Attributes:
+        report: How things are.
+
+    Args:
+        server: A server that answers.
+        repository: The folder of models.
+        models: What is there.
+        loader: Of that server.
+        watchdog: Of that server.
+        say: Told what happens.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what it is made of
+        self,
+        server: Server,
+        repository: Path,
+        models: Mapping[str, ModelFolder],
+        loader: Loader,
+        watchdog: Watchdog,
+        say: Say,
+    ) -> None:
+        self.report = Report("starting", dict.fromkeys(models, "loading"))
+        self._server = server
+        self._repository = repository
+        self._models = models
+        self._loader = loader
+        self._watchdog = watchdog
+        self._say = say
+        self._changes = Changes(models)
+        self._states = dict.fromkeys(models, "loading")
+        self._notes: dict[str, str] = {}
+        self._due: dict[str, float] = {}  # models to be loaded again, and when
+        self._began: dict[str, float] = {}
+        self._second = self._answered = self._told = time.monotonic()
+        self._first: set[str] = set()  # loads of the start that have not come to their end
+
+    def start(self) -> None:
+        """Have every model loaded; the server must answer."""
+        self._first = {task.model for task in self._load(self._models)}
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether models are still being loaded for the first time."""
+        return bool(self._first)
+
+    def turn(self, faults_in: Callable[[], Mapping[str, str]] | None) -> None:
+        """Look at everything once, and do what is to be done.
+
+        Args:
+            faults_in: Tells which models must not be loaded, by name, and why; None if
+                nothing that changes there is taken in.
+
+        Raises:
+            WorkerError: The server has ended by itself.
+            ModelLoadError: At the start, a model does not load.
+        """
+        now = time.monotonic()
+        self._server.check()
+        for outcome in self._loader.outcomes():
+            self._take(now, outcome)
+        for action in self._watchdog.see(now, children_of(self._server.pid), self._models):
+            self._perform(now, action)
+        self._restart_due(now)
+        if now - self._second >= _SECOND_S:
+            self._second = now
+            if math.isfinite(self._watchdog.hang_timeout_s):
+                for action in self._watchdog.count(now, self._requests()):
+                    self._perform(now, action)
+            if faults_in is not None and not self.is_starting:
+                change = self._changes.look(scan(self._repository))
+                if change is not None:
+                    self._adopt(now, change, faults_in)
+        if self.is_starting and now - self._told > _STILL_LOADING_S:
+            self._told = now
+            self._say(f"still loading: {', '.join(sorted(self._first))}")
+        self.report = self._look(now)
+
+    def _perform(self, now: float, action: Action) -> None:
+        match action:
+            case Restart(model, instance, delay_s):
+                when = f" in {delay_s:.0f} s" if delay_s else ""
+                what = f"its process {instance} has died" if instance else "it did not load"
+                self._say(f"model {model}: {what}; loading it again{when}")
+                self._states[model] = "restarting"
+                self._server.dead.add(model)
+                self._due[model] = now + delay_s
+            case Kill(pid, model, reason):
+                if reason:
+                    self._say(f"model {model}: it hangs ({reason}); its process {pid} is killed")
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            case GiveUp(model, deaths):
+                why = f"died {deaths} times within ten minutes"
+                self._say(f"model {model}: {why}, and stays down until its files change")
+                self._states[model] = why
+                self._watchdog.replaced(now, model)
+                self._loader.add([Task("unload", model)])
+
+    def _restart_due(self, now: float) -> None:
+        for model in [name for name, when in self._due.items() if when <= now]:
+            del self._due[model]
+            self._began[model] = now
+            self._watchdog.replaced(now, model)
+            self._loader.add([Task("restart", model)])
+
+    def _take(self, now: float, outcome: Outcome) -> None:
+        """Take in what has become of a task."""
+        task = outcome.task
+        causes = _root_causes(outcome.faults, self._models)
+        if task.model in self._first:
+            if causes:
+                lines = "\n".join(f"model {name}: {why}" for name, why in causes)
+                raise ModelLoadError(f"{self._repository}: a model does not load:\n{lines}")
+            self._first.discard(task.model)
+            for name in (task.model, *task.steps):
+                self._serves(name)
+            return
+        if task.model not in self._models or task.kind == "unload":
+            return
+        if task.kind == "restart":
+            if outcome.faults:
+                self._say(f"model {task.model}: {outcome.faults[task.model]}")
+                self._perform(now, self._watchdog.failed(now, task.model))
+            else:
+                self._serves(task.model)
+                took = now - self._began.pop(task.model, now)
+                self._say(f"model {task.model}: serves again after {took:.1f} s")
+            return
+        for name, why in causes:
+            self._say(f"model {name}: {self._refused(name, why)}")
+        for name in {task.model, *task.steps} - set(outcome.faults):
+            if name in self._models and self._states[name] != _READY:
+                self._serves(name)
+        if not outcome.faults:
+            self._notes.pop(task.model, None)
+            self._say(f"model {task.model}: the new version serves")
+
+    def _serves(self, model: str) -> None:
+        self._states[model] = _READY
+        self._server.dead.discard(model)
+        self._watchdog.serves(model)
+
+    def _refused(self, model: str, why: str) -> str:
+        """Note that a new version does not load; return it in words."""
+        if self._states.get(model) == _READY:
+            self._notes[model] = f"the new version does not load, the one before serves on: {why}"
+            return self._notes[model]
+        self._states[model] = f"does not load: {why}"
+        return self._states[model]
+
+    def _adopt(
+        self, now: float, change: Change, faults_in: Callable[[], Mapping[str, str]]
+    ) -> None:
+        """Take in what has changed in the repository."""
+        before, self._models = self._models, change.models
+        for name in sorted(change.removed, key=lambda name: not before[name].steps):
+            self._say(f"model {name}: removed, and unloaded")
+            for known in (self._states, self._notes, self._due):
+                known.pop(name, None)
+            self._watchdog.replaced(now, name)
+            self._loader.add([Task("unload", name)])
+        faults = faults_in() if change.changed else {}
+        names: list[str] = []
+        for name in change.changed:
+            self._states.setdefault(name, "loading")
+            if name in faults:
+                self._say(f"model {name}: {self._refused(name, faults[name])}")
+                continue
+            self._watchdog.forget(name)
+            names.append(name)
+            if self._states[name] != _READY:
+                self._states[name] = "loading"
+                self._due.pop(name, None)
+                self._watchdog.replaced(now, name)
+        self._load(names)
+
+    def _load(self, names: Iterable[str]) -> list[Task]:
+        tasks = [
+            Task("restart" if name in self._server.dead else "load", name, self._models[name].steps)
+            for name in load_order(names, self._models)
+        ]
+        self._loader.add(tasks)
+        return tasks
+
+    def _requests(self) -> dict[str, Load]:
+        try:
+            waiting = self._server.waiting()
+            return {
+                each["name"]: Load(
+                    each["inference_stats"]["success"]["count"]
+                    + each["inference_stats"]["fail"]["count"],
+                    waiting.get(each["name"], 0),
+                )
+                for each in self._server.control.statistics()
+            }
+        except ControlError:
+            return {}
+
+    def _look(self, now: float) -> Report:
+        """Return how things are, by our own account and by the server's."""
+        try:
+            index = {each["name"]: each for each in self._server.control.index()}
+        except ControlError as error:
+            if now - self._answered > _LOST_S:
+                return Report("lost", dict.fromkeys(self._models, str(error)))
+            return self.report
+        self._answered = now
+        models: dict[str, str] = {}
+        for name, state in sorted(self._states.items()):
+            found = index.get(name, {})
+            models[name] = state
+            if state == _READY and found.get("state") != "READY":
+                models[name] = f"unavailable: {found.get('reason', 'not loaded')}"
+        return Report("starting" if self.is_starting else "serving", models, dict(self._notes))
+
+
+def _root_causes(
+    faults: Mapping[str, str], models: Mapping[str, ModelFolder]
+) -> list[tuple[str, str]]:
+    """Return faults without those of ensembles that follow from a step's."""
+    return [
+        (name, why)
+        for name, why in faults.items()
+        if not (name in models and set(models[name].steps) & set(faults))
+    ]

@@ -1,0 +1,276 @@
+"""One process tritonserver: its backend folder, its start, its end."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from typing_extensions import Self
+
+from gepipe import bundle
+from gepipe.errors import WorkerError, WorkerStartError
+from gepipe.triton.bell import Bell
+from gepipe.triton.control import Control, ControlError
+from gepipe.triton.kit import STUB, UTILS, Kit
+from gepipe.triton.ports import reachable
+from gepipe.triton.runs import Run
+from gepipe.triton.serverlog import complaints
+
+_LIVE_S: Final = 60.0
+_TICK_S: Final = 0.05
+_EXIT_S: Final = 3  # for answers on their way; idle connections of clients use it up too
+_LAST_LINES: Final = 200
+_STUBS_LEAVE_S: Final = 2.5  # what orphaned stubs need to notice, and to remove their regions
+_WAITING: Final = re.compile(
+    r'^nv_inference_pending_request_count\{model="([^"]+)"[^}]*\} (\S+)$', re.MULTILINE
+)
+#: Starts the server so that it ends with the process that started it, however that ends.
+_LAUNCH: Final = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit(1)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+class Server:
+    """A running tritonserver without models; they are loaded through its control.
+
+    The process ends with the thread that made it. Leaving the context stops it.
+
+    Args:
+        kit: What it is started from.
+        run: Its folder.
+        repository: The folder of models.
+        ports: `http`, `grpc` and `metrics` to a port that is free; see `free_ports`.
+        host: The address that it listens on.
+        log: Where what it and its models print is added to; in the run's folder by default.
+        options: Further words for its command.
+    """
+
+    def __init__(  # noqa: PLR0913 - what a server is made of
+        self,
+        kit: Kit,
+        run: Run,
+        repository: Path,
+        ports: Mapping[str, int],
+        *,
+        host: str = "127.0.0.1",
+        log: Path | None = None,
+        options: tuple[str, ...] = (),
+    ) -> None:
+        self.kit = kit
+        self.run = run
+        self.ports = dict(ports)
+        self.host = host
+        self.log = log or run.folder / "server.log"
+        self.control = Control(reachable(host), ports["http"])
+        #: Models with a dead instance, which never come to an end by themselves.
+        self.dead: set[str] = set()
+        backends, models = lay_out(kit, run, repository)
+        command = [
+            str(kit.server),
+            f"--model-repository={models}",
+            f"--backend-directory={backends}",
+            "--model-control-mode=explicit",
+            f"--http-address={host}",
+            f"--grpc-address={host}",
+            f"--metrics-address={host}",
+            f"--http-port={ports['http']}",
+            f"--grpc-port={ports['grpc']}",
+            f"--metrics-port={ports['metrics']}",
+            f"--exit-timeout-secs={_EXIT_S}",
+            f"--backend-config=python,shm-region-prefix-name={run.prefix}",
+            *options,
+        ]
+        launch = [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), *command]
+        with self.log.open("ab") as output:
+            self.log_start = output.tell()
+            self._process = subprocess.Popen(  # noqa: S603 - Triton's program
+                launch,
+                env=kit.environ(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=run.folder,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
+    def check(self) -> None:
+        """Do nothing while it runs.
+
+        Raises:
+            WorkerError: It has ended.
+        """
+        code = self._process.poll()
+        if code is not None:
+            raise WorkerError(f"tritonserver: {_ended(code)}; {self._last_words()}")
+
+    def waiting(self) -> dict[str, int]:
+        """Return how many requests wait for an instance of each model.
+
+        Raises:
+            ControlError: It does not answer.
+        """
+        found: dict[str, int] = {}
+        for model, count in _WAITING.findall(self.control.metrics(self.ports["metrics"])):
+            found[model] = found.get(model, 0) + int(float(count))
+        return found
+
+    def wait_live(self, bell: Bell, is_stopped: Callable[[], bool] = lambda: False) -> None:
+        """Wait until it answers, or until `is_stopped` says so.
+
+        Raises:
+            WorkerStartError: It ended, or did not answer in time.
+        """
+        end = time.monotonic() + _LIVE_S
+        while not is_stopped():
+            code = self._process.poll()
+            if code is not None:
+                raise WorkerStartError(
+                    f"tritonserver: it does not start: {_ended(code)}; {self._last_words()}"
+                )
+            if self.control.is_live():
+                return
+            if time.monotonic() > end:
+                raise WorkerStartError(
+                    f"tritonserver: no answer within {_LIVE_S:.0f} s; {self._last_words()}"
+                )
+            bell.wait(_TICK_S)
+
+    def stop(
+        self,
+        timeout_s: float,
+        bell: Bell,
+        say: Callable[[str], None] = lambda _: None,
+        is_hurried: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Let requests come to their end, and end it.
+
+        A model that is being unloaded takes no new request and finishes those it has. Ensembles go
+        first, because a request in an ensemble needs the models below.
+
+        Args:
+            timeout_s: The longest it may take; then it is ended, whatever it does.
+            bell: Rings when something has happened.
+            say: Told what did not end well.
+            is_hurried: Whether to end it at once.
+        """
+        end = time.monotonic() + timeout_s
+
+        def is_over() -> bool:
+            return self._process.poll() is not None or is_hurried() or time.monotonic() > end
+
+        drained = self._drain(bell, is_over)
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            # Nothing is lost any more: what it waits for are idle connections, or dead instances.
+            patience = time.monotonic() + (_EXIT_S + 1 if drained or self.dead else timeout_s)
+            while not is_over() and time.monotonic() < patience:
+                bell.wait(_TICK_S)
+            if self._process.poll() is None and not drained and not self.dead:
+                say(f"requests did not end within {timeout_s:g} s; the server is killed")
+        self.close()
+
+    def close(self) -> None:
+        """End it at once, and wait until its stubs have left."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        end = time.monotonic() + _STUBS_LEAVE_S
+        with Bell() as pause:
+            while self.run.processes() and time.monotonic() < end:
+                pause.wait(_TICK_S)
+
+    def _drain(self, bell: Bell, is_over: Callable[[], bool]) -> bool:
+        """Unload all models; return whether all came to an end in time."""
+        try:
+            loaded = {each["name"] for each in self.control.index() if each.get("state")}
+            ensembles = {name for name in loaded if self._is_ensemble(name)}
+            for group in (ensembles, loaded - ensembles):
+                for name in group:
+                    self.control.unload(name)
+                while self._busy() & (group - self.dead):
+                    if is_over():
+                        return False
+                    bell.wait(_TICK_S)
+        except ControlError:
+            return False
+        return True
+
+    def _is_ensemble(self, name: str) -> bool:
+        try:
+            return self.control.config(name).get("platform") == "ensemble"
+        except ControlError:  # not ready
+            return False
+
+    def _busy(self) -> set[str]:
+        index = self.control.index()
+        return {e["name"] for e in index if e.get("state") in ("READY", "LOADING", "UNLOADING")}
+
+    def _last_words(self) -> str:
+        found = complaints(self.log.read_text(errors="replace").splitlines()[-_LAST_LINES:])
+        said = f"it says: {found[-1]}; " if found else ""
+        return f"{said}its log: {self.log}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def lay_out(kit: Kit, run: Run, repository: Path) -> tuple[Path, Path]:
+    """Prepare a run's folder, unless that is done.
+
+    Args:
+        kit: Gives the backend `python`; the backend `ge` is ours.
+        run: Whose folder.
+        repository: The folder of models.
+
+    Returns:
+        The folder of backends, and a path of the repository without spaces, which Triton does not
+        quote.
+    """
+    backends, models = run.folder / "backends", run.folder / "models"
+    if models.is_symlink():
+        return backends, models
+    python = backends / "python"
+    python.mkdir(parents=True)
+    for file in ("libtriton_python.so", UTILS):
+        shutil.copyfile(kit.backend / file, python / file)
+    # A copy, because the server takes its permissions away when it does not start.
+    shutil.copy(kit.stub, python / STUB)
+    own = bundle.folder("backend") / "ge"
+    shutil.copytree(own, backends / "ge", ignore=shutil.ignore_patterns("__pycache__"))
+    models.symlink_to(repository.resolve())
+    return backends, models
+
+
+def _ended(code: int) -> str:
+    if code >= 0:
+        return f"it ended with status {code}"
+    try:
+        return f"it was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"it was ended by signal {-code}"
