@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from gepipe.errors import BackendError, DeviceError, DeviceTimeoutError
-from tests.support import Infer, entries, listed, outcomes_of, supervisor, undisturbed
+from tests.support import (
+    ROOT,
+    Infer,
+    entries,
+    listed,
+    outcomes_of,
+    supervisor,
+    undisturbed,
+)
 
 
 @dataclass
@@ -71,6 +82,79 @@ def test_run_without_any_device_left_ends_with_an_exact_prefix(failing) -> None:
         subject.run(listed(entries(range(40))), outcomes.extend)
 
     assert outcomes == undisturbed(range(len(outcomes)))
+
+
+@dataclass
+class Busy(Infer):
+    """Devices of which the first to be opened is in the hands of another program."""
+
+    mark: str = ""
+    times: int = 1
+
+    def setup(self):
+        for turn in range(self.times):
+            with suppress(FileExistsError):
+                Path(f"{self.mark}{turn}").touch(exist_ok=False)
+                raise DeviceError("acl.rt.set_device(1) returned 507033")
+        return super().setup()
+
+
+def test_device_that_cannot_be_opened_is_done_without(tmp_path, caplog) -> None:
+    body = Busy(mark=str(tmp_path / "busy"))
+    with supervisor(infer=body, workers=(1, 2, 1)) as subject:
+        outcomes, _ = outcomes_of(subject, entries(range(40)))
+
+    assert outcomes == undisturbed(range(40))
+    assert "507033; going on with 1 infer worker" in caplog.text
+
+
+def test_run_without_any_device_that_opens_ends_with_its_words(tmp_path) -> None:
+    body = Busy(mark=str(tmp_path / "busy"), times=2)
+    with (
+        supervisor(infer=body, workers=(1, 2, 1)) as subject,
+        pytest.raises(BackendError, match="507033"),
+    ):
+        subject.run(listed(entries(range(40))), lambda _: None)
+
+
+@dataclass
+class Broken(Infer):
+    """A device that loses its context with every batch."""
+
+    def collect(self, pending) -> None:  # noqa: ARG002
+        raise DeviceError("acl.rt.synchronize_stream(1) returned 507011", fatal=True)
+
+
+def test_device_that_fails_with_every_batch_ends_the_run_with_its_words() -> None:
+    with (
+        supervisor(infer=Broken(in_flight=2)) as subject,
+        pytest.raises(BackendError, match=r"24 workers in a row.*507011"),
+    ):
+        subject.run(listed(entries(range(400))), lambda _: None)
+
+
+@dataclass
+class Unwilling(Infer):
+    """A device that does not release its model."""
+
+    def close(self) -> None:
+        raise DeviceError("acl.mdl.unload(1) returned 507000")
+
+
+def test_model_that_does_not_close_costs_a_line() -> None:
+    program = """
+from tests.runtime.test_lost_devices import Unwilling
+from tests.support import entries, outcomes_of, supervisor, undisturbed
+
+with supervisor(infer=Unwilling()) as subject:
+    outcomes, _ = outcomes_of(subject, entries(range(8)))
+assert outcomes == undisturbed(range(8))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT.parent, capture_output=True, text=True, check=True
+    )
+
+    assert done.stderr == "the model did not close: acl.mdl.unload(1) returned 507000\n"
 
 
 def test_execution_that_exceeds_its_limit_is_tried_elsewhere(failing) -> None:
