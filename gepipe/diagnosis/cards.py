@@ -140,9 +140,12 @@ def _may_use(host: Host, path: Path) -> bool:
 
 
 def _who_may(host: Host, names: list[str]) -> str:
-    gid = host.path(f"/dev/{names[0]}").stat().st_gid
-    group = _group_name(host, gid)
     listed = ", ".join(f"/dev/{name}" for name in names)
+    try:
+        gid = host.path(f"/dev/{names[0]}").stat().st_gid
+    except OSError as error:
+        return f"{listed} cannot be looked at: {(error.strerror or str(error)).lower()}"
+    group = _group_name(host, gid)
     if gid in host.groups or gid == 0:
         return f"this user may not read and write {listed}; their rights must be changed by root"
     return (
@@ -170,7 +173,8 @@ def look_at_acl(host: Host, said: Probe) -> Iterator[Finding]:
         yield Finding("error", "acl", f"does not import: {error}; {_import_advice(error)}")
         return
     if not said.steps:
-        text = f"importing it ended its process: {said.ending}; look at driver and CANN versions"
+        ending = said.ending or "without a word"
+        text = f"importing it ended its process: {ending}; look at driver and CANN versions"
         yield Finding("error", "acl", text)
         return
     where = said.step("import").get("file") or "built in"
@@ -180,7 +184,10 @@ def look_at_acl(host: Host, said: Probe) -> Iterator[Finding]:
     if said.soc:
         yield Finding("ok", "soc", f"{emulated}{said.soc}")
     for device in said.devices:
-        if not device["code"]:
+        if not device["code"] and not device["total"]:
+            text = f"{emulated}ACL does not tell its memory: {_code_advice(0)}"
+            yield Finding("warning", f"device {device['device']}", text)
+        elif not device["code"]:
             free, total = sized(int(device["free"])), sized(int(device["total"]))
             text = f"{emulated}{free} free of {total} {device['kind']}"
             yield Finding("ok", f"device {device['device']}", text)

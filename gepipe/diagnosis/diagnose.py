@@ -35,7 +35,10 @@ def look_at_npu(host: Host) -> Iterator[Finding]:
         return
     if not cards.has_traces(host):
         if find_spec("acl") is None:
-            text = "no Ascend card and no CANN here: models run on the CPU"
+            text = (
+                "no Ascend card and no CANN here: models run on the CPU, or with "
+                "GEPIPE_ACL=emulator on an emulated NPU"
+            )
             yield Finding("ok", "npu", text)
             return
         yield Finding("warning", "npu", "`acl` can be found, but neither a card nor CANN")

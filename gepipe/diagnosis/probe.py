@@ -18,7 +18,7 @@ _MARK: Final = "gepipe-probe "
 _SCRIPT: Final = """
 import json, sys
 def tell(**what):
-    print("gepipe-probe " + json.dumps(what), flush=True)
+    print("\\ngepipe-probe " + json.dumps(what), flush=True)  # libraries leave lines unfinished
 try:
     import gepipe.emulator.auto
     import acl
@@ -58,7 +58,8 @@ for device in range(count if not code else 0):
         free, total, code = acl.rt.get_mem_info(kind)
         if not code and total:
             break
-    tell(step="device", device=device, code=code, free=free, total=total, kind=name)
+    tell(step="device", device=device, code=code, free=int(free or 0), total=int(total or 0),
+         kind=name)
     acl.rt.reset_device(device)
 tell(step="end")
 acl.finalize()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from gepipe.diagnosis.finding import Finding, Host
-from gepipe.models.cann import Cann, installs
+from gepipe.models.cann import Cann, installs, real_path
 
 _SET_ENV: Final = "/usr/local/Ascend/ascend-toolkit/set_env.sh"
 #: Newest Python that a CANN release is known to be made for, by (major, minor) of the release.
@@ -52,12 +52,12 @@ def _shown(host: Host, path: Path) -> str:
 
 def _mixed(host: Host, found: Sequence[Cann], home: str) -> Finding | None:
     """Say that the search paths name another installation than ASCEND_HOME_PATH."""
-    used = found[0].home.resolve()
+    used = real_path(found[0].home)
     for name in ("LD_LIBRARY_PATH", "PYTHONPATH", "PATH", "ASCEND_OPP_PATH"):
         for folder in filter(None, host.environ.get(name, "").split(":")):
-            real = host.path(folder).resolve()
+            real = real_path(host.path(folder))
             for other in found[1:]:
-                theirs = other.home.resolve()
+                theirs = real_path(other.home)
                 if real.is_relative_to(theirs) and not real.is_relative_to(used):
                     text = (
                         f"{name} names {folder}, of another CANN than ASCEND_HOME_PATH={home}; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 from collections.abc import Iterator, Mapping
@@ -70,15 +71,19 @@ def installs(environ: Mapping[str, str], root: Path = Path("/")) -> list[Cann]:
     found: list[Cann] = []
     seen: set[Path] = set()
     for home in _candidates(environ, root):
-        try:
-            real = home.resolve()
-            usable = real not in seen and _is_install(real)
-        except OSError:
-            continue
-        if usable:
+        real = real_path(home)
+        if real not in seen and _is_install(real):
             seen.add(real)
             found.append(Cann(home, version_of(home)))
     return found
+
+
+def real_path(path: Path) -> Path:
+    """Return a path without links; one that leads in a circle is left as it is.
+
+    Half-removed installations have such, and `Path.resolve` raises there before Python 3.13.
+    """
+    return Path(os.path.realpath(path))
 
 
 def _candidates(environ: Mapping[str, str], root: Path) -> Iterator[Path]:
@@ -91,7 +96,7 @@ def _candidates(environ: Mapping[str, str], root: Path) -> Iterator[Path]:
 
 def _is_install(home: Path) -> bool:
     return any(
-        (home / part).exists()
+        os.path.exists(home / part)  # noqa: PTH110 - false where it cannot be told, too
         for part in ("bin/atc", "compiler/bin/atc", "opp", "runtime", "lib64")
     )
 

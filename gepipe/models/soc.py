@@ -16,7 +16,7 @@ from gepipe.models.options import EMULATOR
 _PROBE: Final = """
 import acl
 acl.init()
-print("soc:", acl.get_soc_name())
+print("\\nsoc:", acl.get_soc_name())
 acl.finalize()
 """
 _TIMEOUT_S: Final = 60.0

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gepipe.cli.diagnosis import show_diagnosis
+from gepipe.diagnosis.cards import has_traces
 from gepipe.diagnosis.diagnose import diagnose, look_at_npu
 from gepipe.diagnosis.finding import Host
 from gepipe.diagnosis.probe import Probe, probe
@@ -175,6 +176,44 @@ def test_an_environment_that_is_not_set_names_the_script(host, tree):
     assert "source /usr/local/Ascend/ascend-toolkit/set_env.sh" in text
 
 
+WAYS = {
+    "gone": lambda _: None,
+    "empty": lambda path: path.touch(),
+    "folder": lambda path: path.mkdir(),
+    "loop": lambda path: path.symlink_to(path.name),
+    "dangling": lambda path: path.symlink_to("/nowhere/at/all"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_whatever_part_of_an_installation_is_broken_the_rest_is_told(host, tree, way):
+    paths = sorted(tree.rglob("*"))
+    spare = tree.with_name(f"{tree.name}-spare")
+
+    for path in paths:
+        path.rename(spare)
+        WAYS[way](path)
+        findings = list(look_at_npu(host))
+        assert findings[0].what == "npu", path
+        assert any(finding.what == "acl" for finding in findings) or not has_traces(host), path
+        if path.is_dir() and not path.is_symlink():
+            path.rmdir()
+        else:
+            path.unlink(missing_ok=True)
+        spare.rename(path)
+
+    assert states(host) == {"ok"}  # all of it is as it was
+
+
+def test_a_card_whose_memory_is_not_told_is_a_warning(host):
+    steps = [{**step, "free": 0, "total": 0} if "total" in step else step for step in GOOD.steps]
+
+    ((state, text),) = found(replace(host, ask_acl=lambda _: Probe(tuple(steps))), "device 0")
+
+    assert state == "warning"
+    assert "does not tell its memory" in text
+
+
 def test_stub_libraries_and_a_missing_operator_package(host):
     environ = {
         **host.environ,
@@ -279,6 +318,7 @@ def test_the_emulator_is_announced_in_each_of_its_lines():
         ("import threading; threading.Event().wait(30)", "hangs"),
         ("raise ImportError('libascendcl.so: cannot open shared object file')", "libascendcl"),
         ("x = 1", "not pyACL"),
+        ("print('a line without an end', end=''); raise ImportError('libx.so')", "libx.so"),
     ],
 )
 def test_an_acl_that_breaks_breaks_only_its_own_process(tmp_path, program, words):
@@ -287,6 +327,16 @@ def test_an_acl_that_breaks_breaks_only_its_own_process(tmp_path, program, words
     said = probe(plain_environment(PYTHONPATH=str(tmp_path)), timeout_s=1.5)
 
     assert words in said.ending + said.import_error
+
+
+def test_an_acl_that_ends_its_process_without_a_word_is_told(host, tmp_path):
+    (tmp_path / "acl.py").write_text("import os; os._exit(0)")
+    said = probe(plain_environment(PYTHONPATH=str(tmp_path)))
+
+    ((state, text),) = found(replace(host, ask_acl=lambda _: said), "acl")
+
+    assert state == "error"
+    assert "ended its process: without a word" in text
 
 
 def test_limits_of_the_container(tmp_path):
