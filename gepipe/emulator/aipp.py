@@ -41,7 +41,7 @@ def get_aipp_type(machine: Machine, model_id: int, index: int) -> tuple[int, int
     return _STATIC if has else _NONE, 0, 0
 
 
-@acl_call("mdl.get_first_aipp_info", "Ik", "vr")
+@acl_call("mdl.get_first_aipp_info", "Ik", "nr")
 def get_first_aipp_info(
     machine: Machine, model_id: int, index: int
 ) -> tuple[dict[str, Any] | None, int]:

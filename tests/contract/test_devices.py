@@ -168,6 +168,26 @@ def test_destroy_context_after_finalize_returns_a_code(make: Callable[..., Card]
     assert card.acl.rt.destroy_context(card.context) == 107002
 
 
+def test_a_reset_waits_for_the_default_context(make: Callable[..., Card]) -> None:
+    for mode in ("strict", "compatible"):
+        card = make(mode, latency_ms=30)
+        rt = card.acl.rt
+        card.ok(card.acl.init())
+        card.ok(rt.set_device(0))
+        model = card.loaded("timing")
+        card.ok(model.execute_async(0))
+        stream = card.ok(rt.create_stream())
+        if mode == "strict":
+            with pytest.raises(EmulatorError, match="is reset before stream"):
+                rt.reset_device(0)
+            continue
+        began = card.machine.schedule.now()
+        assert rt.reset_device(0) == 0
+        assert card.machine.devices[0].busy_s["compute"] <= card.machine.schedule.now()
+        assert began < card.machine.devices[0].busy_s["compute"]
+        assert rt.destroy_stream(stream) == 107002
+
+
 def test_reset_device_undoes_one_set_device(emulated: Card) -> None:
     rt = emulated.acl.rt
     emulated.ok(rt.set_device(0))

@@ -123,6 +123,22 @@ def test_an_ex_event_is_recorded_again_and_neither_reset_nor_queried(card: Card)
     assert rt.destroy_event(event) == 0
 
 
+def test_an_event_that_was_never_recorded(emulated: Card, lenient: Card) -> None:
+    for card in (emulated, lenient):
+        rt = card.acl.rt
+        event = card.ok(rt.create_event())
+        assert rt.synchronize_event(event) == 0
+        assert rt.query_event(event) == (0, 0)
+        assert rt.query_event_status(event) == (0, 0)
+        assert rt.event_get_timestamp(event) == (0, 107000)
+        assert rt.get_event_id(event)[1] == 0
+        if card is emulated:
+            with pytest.raises(EmulatorError, match="nothing to wait for"):
+                rt.stream_wait_event(card.stream, event)
+        else:
+            assert rt.stream_wait_event(card.stream, event) == 0
+
+
 def test_only_flags_that_exist_make_events(card: Card) -> None:
     assert card.acl.rt.create_event_with_flag(0) == (0, 100000)
     assert card.acl.rt.create_event_with_flag(0x100) == (0, 100000)

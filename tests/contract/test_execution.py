@@ -163,6 +163,46 @@ def test_models_that_share_memory_to_work_in_run_one_after_the_other(emulated: C
     emulated.ok(acl.rt.synchronize_stream(other))
 
 
+def test_outputs_that_no_memory_is_left_for_are_245000(make: Callable[..., Card]) -> None:
+    card = make(memory="8MiB").open()
+    path = card.folder / "large.om"
+    small, large = OmTensor("x", "float32", (1,)), OmTensor("y", "float32", (1, 1 << 20))
+    write_om(path, None, inputs=[small], outputs=[large], work_bytes=64)
+    model = Loaded(card, card.ok(card.acl.mdl.load_from_file(str(path))))
+    buffer = card.acl.mdl.get_dataset_buffer(model.outs, 0)
+    card.ok(card.acl.update_data_buffer(buffer, 0, 0))
+    assert model.execute() == 245000
+
+
+def test_an_execution_that_races_with_a_stream_is_an_emulator_error(
+    make: Callable[..., Card],
+) -> None:
+    card = make(latency_ms=30).open()
+    model = card.loaded("timing")
+    card.ok(model.execute_async(card.stream))
+    with pytest.raises(EmulatorError, match=r"mdl\.execute at .* is not ordered after"):
+        model.execute()
+
+
+def test_a_call_fails_or_loses_its_card_as_the_profile_says(make: Callable[..., Card]) -> None:
+    faults = [
+        {"call": "mdl.execute", "code": 507011},
+        {"call": "rt.malloc", "at": 4, "code": 207001},
+        {"call": "mdl.execute", "at": 3, "lost": True},
+    ]
+    card = make(faults=faults).open()
+    model = card.loaded()
+    assert model.execute() == 507011
+    assert "injected" in card.acl.get_recent_err_msg()
+    card.device(64)
+    assert card.acl.rt.malloc(64, 0) == (0, 207001)
+    assert model.execute() == 0
+    assert model.execute() == 507010
+    assert card.acl.rt.get_device() == (0, 0)
+    assert card.acl.mdl.get_num_inputs(model.desc) == 1  # the host knows that by itself
+    assert card.acl.rt.synchronize_stream(card.stream) == 507010
+
+
 def test_host_memory_as_an_input_is_an_emulator_error(emulated: Card) -> None:
     model, host = emulated.loaded(), emulated.pinned(32)
     buffer = emulated.acl.mdl.get_dataset_buffer(model.ins, 0)

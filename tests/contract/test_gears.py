@@ -85,6 +85,45 @@ def test_a_gear_input_that_is_not_in_the_dataset_is_145000(card: Card) -> None:
         model.drop(short)
 
 
+def test_a_gear_of_another_kind_is_100000(card: Card) -> None:
+    with loaded(card, "batch") as model:
+        index = gear_input(card, model)
+        dims = {"name": "", "dimCount": 2, "dims": [2, 4]}
+        assert card.acl.mdl.set_dynamic_hw_size(model.id, model.ins, index, 2, 2) == 100000
+        assert card.acl.mdl.set_input_dynamic_dims(model.id, model.ins, index, dims) == 100000
+        assert card.acl.mdl.set_dynamic_batch_size(99, model.ins, index, 2) == 145003
+        assert card.acl.mdl.get_input_dynamic_gear_count(model.desc, -1) == (0, 0)
+
+
+def test_a_gear_input_is_device_memory(emulated: Card) -> None:
+    model, host = emulated.loaded("batch"), emulated.pinned(64)
+    buffer = emulated.acl.mdl.get_dataset_buffer(model.ins, 1)
+    emulated.ok(emulated.acl.update_data_buffer(buffer, host, 64))
+    with pytest.raises(EmulatorError, match=r"gear input .* is pinned memory"):
+        emulated.acl.mdl.set_dynamic_batch_size(model.id, model.ins, 1, 2)
+
+
+def test_a_stale_gear_runs_in_compatible_mode(lenient: Card) -> None:
+    model = lenient.loaded("batch")
+    other, (ptr, _) = model.dataset(model.sizes_in)
+    lenient.ok(lenient.acl.mdl.set_dynamic_batch_size(model.id, model.ins, 1, 2))
+    lenient.write(ptr, X.tobytes())
+    assert lenient.acl.mdl.execute(model.id, other, model.outs) == 0
+    assert (model.result((2, 4)) == 2 * X + 1).all()
+    assert any("keeps that of another dataset" in note for note in lenient.machine.report.notes)
+
+
+def test_buffers_of_a_gear_model_are_checked_by_the_emulator_alone(emulated: Card) -> None:
+    model = emulated.loaded("batch")
+    buffer = emulated.acl.mdl.get_dataset_buffer(model.ins, 0)
+    emulated.ok(emulated.acl.update_data_buffer(buffer, emulated.device(16), 16))
+    emulated.ok(emulated.acl.mdl.set_dynamic_batch_size(model.id, model.ins, 1, 4))
+    with pytest.raises(EmulatorError, match="too small"):
+        model.execute()
+    large = emulated.acl.create_data_buffer(emulated.device(16), 16)
+    assert emulated.acl.destroy_data_buffer(large) == 0
+
+
 def test_without_a_gear_the_largest_runs(card: Card) -> None:
     with loaded(card, "batch") as model:
         x = np.arange(16, dtype=np.float32).reshape(4, 4)
@@ -137,6 +176,10 @@ def test_dims_gears_list_the_dims_of_all_inputs(card: Card) -> None:
             {"name": "", "dimCount": 4, "dims": [1, 2, 1, 2]},
             {"name": "", "dimCount": 4, "dims": [3, 4, 1, 4]},
         ]
+        assert mdl.get_input_dynamic_dims(model.desc, 0, count) == ([], 100000)
+        assert mdl.get_input_dynamic_dims(model.desc, -1, count - 1) == ([], 100000)
+        other: dict[str, Any] = {"name": "", "dimCount": 4, "dims": [1, 2, 7, 2]}
+        assert mdl.set_input_dynamic_dims(model.id, model.ins, index, other) == 145013
         dims: dict[str, Any] = {"name": "", "dimCount": 4, "dims": [1, 9, 1, 9]}
         assert mdl.set_input_dynamic_dims(model.id, model.ins, index, dims) == 145013
         short = {"dimCount": 2, "dims": [1, 2]}

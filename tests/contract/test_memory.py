@@ -138,6 +138,7 @@ def test_memory_kinds_that_a_card_lacks_are_zero(emulated: Card, make: Callable[
     assert emulated.acl.rt.get_mem_info(1) == (0, 0, 0)
     assert make(memory_kind="hbm").open().acl.rt.get_mem_info(1)[1] == 24 << 30
     assert emulated.acl.rt.get_mem_info(99)[2] == 100000
+    assert make("compatible").open().acl.rt.get_mem_info(1)[1] == 24 << 30  # as new releases do
 
 
 def test_only_memory_of_acl_can_be_filled(emulated: Card, lenient: Card) -> None:

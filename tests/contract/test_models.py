@@ -110,6 +110,28 @@ def test_memory_of_a_loaded_model_cannot_be_freed(emulated: Card) -> None:
         emulated.acl.rt.free(memory[1])
 
 
+def test_memory_for_a_model_is_device_memory_of_its_device(make: Callable[..., Card]) -> None:
+    card = make(devices=2).open()
+    path, load = card.models["static"], card.acl.mdl.load_from_file_with_mem
+    work, _ = card.ok(card.acl.mdl.query_size(path))
+    with pytest.raises(EmulatorError, match=r"work memory .* is pinned memory"):
+        load(path, card.pinned(work), work, 0, 0)
+    there = card.device(work)
+    card.ok(card.acl.rt.create_context(1))
+    with pytest.raises(EmulatorError, match="of device 0"):
+        load(path, there, work, 0, 0)
+    assert card.acl.mdl.query_size("/nonexistent.om") == (0, 0, 145002)
+
+
+def test_acl_must_be_initialised_before_a_model_is_loaded(make: Callable[..., Card]) -> None:
+    card = make("compatible")
+    card.ok(card.acl.rt.set_device(0))
+    assert any("acl.init was not called" in note for note in card.machine.report.notes)
+    card.ok(card.acl.init())
+    card.ok(card.acl.finalize())
+    assert card.acl.rt.set_device(0) == 100001
+
+
 def test_loading_takes_device_memory_and_unloading_gives_it_back(emulated: Card) -> None:
     before = emulated.acl.rt.get_mem_info(0)[0]
     model = emulated.ok(emulated.acl.mdl.load_from_file(emulated.models["static"]))

@@ -37,6 +37,17 @@ def test_arrays_and_pointers(card: Card) -> None:
         card.acl.util.ptr_to_numpy(ptr, [2, 3], 11)
 
 
+@pytest.mark.filterwarnings("ignore::Warning")
+def test_reads_end_where_the_object_ends(emulated: Card) -> None:
+    array = np.zeros(8, np.uint8)
+    ptr = emulated.acl.util.numpy_to_ptr(array)
+    with pytest.raises(EmulatorError, match="has only 8"):
+        emulated.acl.util.ptr_to_bytes(ptr, 9)
+    assert emulated.acl.util.ptr_to_bytes(ptr + 4, 4) == bytes(4)
+    with pytest.raises(ValueError, match="no NumPy type number"):
+        emulated.acl.util.ptr_to_numpy(ptr, (1,), 99)
+
+
 def test_the_functions_for_arrays_warn(card: Card) -> None:
     with pytest.warns(Warning, match="deprecated"):
         card.acl.util.numpy_to_ptr(np.zeros(1))
