@@ -1,0 +1,319 @@
+"""A pipeline that answers whoever asks: its workers, driven by a thread of its own.
+
+    submit, cancel ──▶ inbox ──┐
+    channels of the workers ───┼─▶ events ─▶ ServingState ─▶ commands ─┬─▶ tickets to workers
+    sentinels of the workers ──┘                                      └─▶ answers to callers
+
+The thread touches no tensor and decides nothing that `ServingState` can decide.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from gepipe.errors import ClosedError, GepipeError, InternalError
+from gepipe.io.failures import Failure
+from gepipe.io.jsonl import encode_json
+from gepipe.pipeline.conversion import prepare
+from gepipe.pipeline.crews import make_crews, worker_environment
+from gepipe.pipeline.plan import plan_slots, plan_start
+from gepipe.pipeline.preload import PRELOAD
+from gepipe.runtime.events import Abort, Event, WorkerReady
+from gepipe.runtime.loop import Loop
+from gepipe.runtime.options import RunOptions
+from gepipe.runtime.process import start_server
+from gepipe.runtime.worker import ModelInfo
+from gepipe.runtime.workforce import Link, Workforce, make_links
+from gepipe.serving.calls import UNAVAILABLE
+from gepipe.serving.events import Answer, Arrived, Cancelled, Drain, WakeAt
+from gepipe.serving.events import Event as ServingEvent
+from gepipe.serving.payloads import PayloadReader, to_payload
+from gepipe.serving.shape import ServingShape
+from gepipe.serving.snapshot import ServiceStatistics
+from gepipe.serving.state import ServingState
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from gepipe.runtime.events import Role
+    from gepipe.runtime.options import Crew, SlotPlan
+    from gepipe.spec.model import PipelineSpec
+
+log = logging.getLogger(__name__)
+
+#: Items of a class that may wait, by default.
+QUEUE: Final = 256
+
+
+class Service:
+    """A pipeline with its workers, for as many callers as there are. Close it.
+
+    Attributes:
+        batch: Rows of a whole batch; 0 before `start` has returned.
+    """
+
+    def __init__(self, spec: PipelineSpec, *, queue: int = QUEUE) -> None:
+        """Describe the service; nothing is started yet.
+
+        Args:
+            spec: The pipeline. Its source and sink are not used.
+            queue: Items of a class that may wait; more are refused.
+        """
+        self.batch = 0
+        self._spec = spec
+        self._queue = queue
+        self._info: ModelInfo | None = None
+        self._crews: Mapping[Role, Crew] = {}
+        self._plan_slots: Callable[[ModelInfo], SlotPlan] | None = None
+        self._state: ServingState | None = None
+        self._links: list[Link] = []
+        self._inbox: deque[ServingEvent] = deque()
+        self._answers: dict[int, Callable[[bytes | Failure], None]] = {}
+        self._seqs = itertools.count()
+        self._asleep = self._ended = False
+        self._wake = self._last_moment = math.inf
+        self._ready = threading.Event()
+        self._closing = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._began = 0.0
+
+    # --- for the caller ---------------------------------------------------------------------------
+
+    def start(self) -> ModelInfo:
+        """Start the workers and wait until all are ready.
+
+        Returns:
+            What the model says of itself.
+
+        Raises:
+            GepipeError: A worker does not start, or the model does not open or fit.
+        """
+        if self._thread is not None:
+            raise ClosedError("this service was started before; make a new one")
+        start_server(PRELOAD)
+        spec = prepare(self._spec)
+        start = plan_start(spec)
+        crews = make_crews(spec, start, PayloadReader(), encode_json)
+        # There is no telling when the first rush comes: all workers are started now.
+        self._crews = {role: replace(crew, eager=sys.maxsize) for role, crew in crews.items()}
+        # One slot more for each device, so that each class can leave one to the other.
+        wider = spec.model_copy(update={"depth": spec.depth + 1})
+        self._plan_slots = lambda info: plan_slots(wider, start, info)
+        self._loop = Loop()
+        self._workforce = Workforce(
+            self._crews,
+            RunOptions(environ=worker_environment()),
+            self._loop.selector,
+            self._set_up,
+        )
+        self._thread = threading.Thread(target=self._run, name="gepipe service", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+        if self._error is not None:
+            self.close(0.0)
+            if isinstance(self._error, GepipeError):
+                raise self._error
+            raise InternalError(f"the service did not start: {self._error!r}") from self._error
+        if self._info is None or not self._began:
+            raise ClosedError("this service was closed while it started")
+        return self._info
+
+    def submit(
+        self,
+        payload: Any,
+        *,
+        realtime: bool = False,
+        deadline_s: float | None = None,
+        answer: Callable[[bytes | Failure], None],
+    ) -> int:
+        """Have an item processed. Safe in any thread; does not wait.
+
+        Args:
+            payload: What the first operator takes: bytes, or an array.
+            realtime: Whether it goes before those that are not.
+            deadline_s: Seconds after which the answer is not wanted any more.
+            answer: Called exactly once, mostly in the service's thread, with the record as JSON or
+                with the failure. Must return soon.
+
+        Returns:
+            What to cancel it by.
+        """
+        seq = next(self._seqs)
+        self._answers[seq] = answer
+        deadline = math.inf if deadline_s is None else time.monotonic() + deadline_s
+        self._put(Arrived(seq, to_payload(payload), realtime, deadline))
+        if self._ended:
+            self._refuse()
+        return seq
+
+    def cancel(self, token: int) -> None:
+        """Say that an answer is not wanted any more; it is answered as `cancelled`, if not yet."""
+        self._put(Cancelled(token))
+
+    def statistics(self) -> ServiceStatistics:
+        """Return a frozen snapshot. Safe in any thread."""
+        state = self._state
+        if state is None or not self._began:
+            return ServiceStatistics()
+        elapsed_s = time.monotonic() - self._began
+        busy_s = state.counts["infer"].busy_ns / 1e9
+        devices = len(self._crews["infer"].bodies)
+        return ServiceStatistics(
+            elapsed_s=elapsed_s,
+            waiting={"realtime": state.calls.waiting(True), "bulk": state.calls.waiting(False)},
+            in_work=len(state.calls) - state.calls.waiting(True) - state.calls.waiting(False),
+            done=state.calls.done,
+            begun=state.calls.begun,
+            queued_s=state.calls.queued_s,
+            failures=dict(state.calls.failures),
+            batches=dict(state.batches),
+            busy_s=busy_s,
+            busy_share=min(1.0, busy_s / (elapsed_s * devices)),
+            restarts={role: count.restarts for role, count in state.counts.items()},
+        )
+
+    def close(self, drain_s: float = 5.0) -> None:
+        """Take nothing more, finish what is there, and stop the workers. Closing twice is harmless.
+
+        Args:
+            drain_s: Seconds after which what is not finished is answered as `unavailable`.
+        """
+        with self._closing:
+            if self._thread is None:
+                self._ended = True
+                self._refuse()
+                return
+            self._last_moment = min(self._last_moment, time.monotonic() + drain_s)
+            self._put(Drain())
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    # --- the thread -------------------------------------------------------------------------------
+
+    def _put(self, event: ServingEvent) -> None:
+        self._inbox.append(event)
+        if self._asleep:  # it looks into the inbox once more after it has set this
+            self._asleep = False
+            self._loop.wake()
+
+    def _run(self) -> None:
+        try:
+            self._loop.begin()
+            self._workforce.start_eager()
+            while not self._over():
+                self._step()
+        except BaseException as error:
+            self._error = error
+            if self._ready.is_set():
+                log.exception("the service has ended")
+        finally:
+            self._ended = True
+            self._asleep = False
+            self._workforce.close()
+            for buffer, _ in self._links:
+                buffer.close()
+            self._loop.close()
+            self._refuse()
+            self._ready.set()
+
+    def _over(self) -> bool:
+        if self._error is not None:
+            return True
+        if self._last_moment == math.inf:
+            return False
+        idle = self._state is None or not (len(self._state.calls) or self._inbox)
+        return idle or time.monotonic() >= self._last_moment
+
+    def _step(self) -> None:
+        self._asleep = True
+        # What arrives before the model is open waits until then.
+        due = min(self._wake, self._last_moment)
+        if self._inbox and self._state is not None:
+            due = 0.0
+        events: list[Any] = list(self._loop.events(self._workforce, due))
+        self._asleep = False
+        state = self._state
+        if state is None:
+            return
+        while self._inbox:
+            events.append(self._inbox.popleft())
+        now = time.monotonic()
+        if events or now >= self._wake:
+            for command in state.handle(now, events):
+                match command:
+                    case Answer(seq, result):
+                        self._answer(seq, result)
+                    case WakeAt(moment):
+                        self._wake = moment
+                    case Abort(error):
+                        log.error("the service has ended: %s", error)
+                        self._error = error
+                    case _:
+                        self._workforce.obey(command)
+        if not self._ready.is_set() and len(self._workforce.attached) == self._places:
+            self._began = time.monotonic()
+            self._ready.set()
+
+    def _answer(self, seq: int, result: bytes | Failure) -> None:
+        answer = self._answers.pop(seq, None)
+        if answer is None:
+            return
+        try:
+            answer(result)
+        except Exception:
+            log.exception("an answer could not be given")
+
+    def _refuse(self) -> None:
+        """Answer all who still wait: the service has ended."""
+        why = f"the service has ended: {self._error}" if self._error else "the service has stopped"
+        self._inbox.clear()
+        for seq in list(self._answers):
+            failure = Failure(seq, "", self._spec.infer.name, UNAVAILABLE, why)
+            self._answer(seq, failure)
+
+    # --- the beginning ----------------------------------------------------------------------------
+
+    @property
+    def _places(self) -> int:
+        return sum(len(crew.bodies) for crew in self._crews.values())
+
+    def _set_up(self, info: tuple[Any, ...] | None) -> Iterator[Event]:
+        if info is not None and self._info is None:
+            self._info = ModelInfo.from_plain(info)
+            assert self._plan_slots is not None
+            self._open(self._info, self._plan_slots(self._info))
+        if self._state is None:
+            return
+        for worker in list(self._workforce.waiting):
+            self._workforce.attach(worker, *self._links)
+            yield WorkerReady(worker)
+
+    def _open(self, info: ModelInfo, plan: SlotPlan) -> None:
+        self._links = make_links(plan)
+        self.batch = plan.inputs.batch
+        self._state = ServingState(
+            ServingShape(
+                batch=plan.inputs.batch,
+                depth=plan.depth,
+                workers={role: len(crew.bodies) for role, crew in self._crews.items()},
+                names={role: crew.name for role, crew in self._crews.items()},
+                in_flight=info.in_flight,
+                queue=self._queue,
+                max_wait_s=self._spec.max_wait or 0.0,
+            )
+        )
