@@ -11,6 +11,7 @@ from gepipe.ops.plan import plan_post, plan_pre
 from gepipe.pipeline.check import resolve
 from gepipe.pipeline.neighbours import text
 from gepipe.spec.load import load
+from gepipe.spec.profile import said_by_profile
 
 if TYPE_CHECKING:
     from gepipe.pipeline.plan import StartPlan
@@ -25,12 +26,17 @@ def show_plan(file: str, overrides: Sequence[str], *, as_json: bool) -> None:
     Raises:
         GepipeError: The pipeline cannot run.
     """
-    spec, start, info, slots = resolve(load(file, overrides))
+    written = load(file, overrides)
+    spec, start, info, slots = resolve(written)
+    profile = dict(said_by_profile(written))
     if as_json:
-        print_out(json.dumps(_facts(spec, start, info, slots)))
+        print_out(json.dumps(_facts(spec, start, info, slots) | {"profile": profile}))
         return
     for line in _lines(spec, start, info, slots):
         print_out(harmless(line))
+    if profile:
+        said = ", ".join(f"{key} {value}" for key, value in profile.items())
+        print_out(f"profile: {said}; the rest by the stages")
 
 
 def _facts(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from gepipe.errors import ConfigError
 from gepipe.ops.plan import plan_pre
 from gepipe.pipeline.plan import engine_of
+from gepipe.spec.profile import settle, wished_batch
 
 if TYPE_CHECKING:
     from gepipe.spec.model import PipelineSpec
@@ -21,7 +22,7 @@ _GEARS: Final = (1, 4, 8)
 
 
 def prepare(spec: PipelineSpec) -> PipelineSpec:
-    """Return the pipeline as it is run.
+    """Return the pipeline as it is run, with what its profile says.
 
     With the engine `ge`, an ONNX model is converted once and kept. With its option `aipp: true`,
     the normalize and to_tensor operators at the end of pre become part of the model, which then
@@ -31,6 +32,7 @@ def prepare(spec: PipelineSpec) -> PipelineSpec:
         ConfigError: The conversion's tool is missing, or an option does not fit the model.
         ModelLoadError: The model cannot be converted.
     """
+    spec = settle(spec)
     infer = spec.infer
     if infer.model is None or engine_of(spec) != "ge" or not infer.model.is_file():
         return spec
@@ -45,7 +47,7 @@ def prepare(spec: PipelineSpec) -> PipelineSpec:
     aipp = extra.pop("aipp", False)
     if not isinstance(aipp, bool):
         raise ConfigError(f"ge: aipp: expected true or false, got {aipp!r}")
-    pre, batch = spec.pre, spec.pre.batch_size
+    pre, batch = spec.pre, wished_batch(spec) or spec.pre.batch_size
     split = split_for_aipp(pre.ops) if aipp else None
     model = infer.model
     if kind_of(model)[0] == "onnx":

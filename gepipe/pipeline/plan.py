@@ -13,6 +13,7 @@ from gepipe.errors import BackendError, ConfigError, TensorMismatchError
 from gepipe.ops.plan import plan_pre
 from gepipe.runtime.memory import SlotLayout
 from gepipe.runtime.options import SlotPlan
+from gepipe.spec.profile import wished_batch
 from gepipe.tensors import DYNAMIC, TensorSpec
 
 if TYPE_CHECKING:
@@ -201,7 +202,9 @@ def plan_slots(spec: PipelineSpec, start: StartPlan, info: ModelInfo) -> SlotPla
         BackendError: The slots do not fit into memory.
     """
     batch = spec.pre.batch_size
-    if batch == "auto":
+    if (wished := wished_batch(spec)) is not None:
+        batch = _batch_that_holds(info.gears, wished)
+    elif batch == "auto":
         batch = _best_batch(info.gears, _CPU_BATCH if start.on_cpu else _BATCH)
     inputs = _known_inputs(spec, info)
     for row in info.outputs:
@@ -228,6 +231,14 @@ def _best_batch(gears: Sequence[int], wanted: int) -> int:
         return wanted
     largest = max(gears)
     return largest * -(-wanted // largest) if len(gears) == 1 else largest
+
+
+def _batch_that_holds(gears: Sequence[int], wanted: int) -> int:
+    """Return the smallest batch without padding that holds so many rows."""
+    if not gears:
+        return wanted
+    fitting = [gear for gear in gears if gear >= wanted]
+    return min(fitting) if fitting else max(gears) * -(-wanted // max(gears))
 
 
 def _known_inputs(spec: PipelineSpec, info: ModelInfo) -> tuple[TensorSpec, ...]:

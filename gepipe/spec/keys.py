@@ -64,12 +64,25 @@ KEYS: Final[dict[str, Accepted]] = {
         },
         "duration",
     ),
+    "profile": Accepted(
+        {"$ref": "#/$defs/profile"}, "`latency`, `throughput`, or a mapping of its keys"
+    ),
     "on_error": _choice("skip", "fail"),
     "max_failures": Accepted(
         {"anyOf": [_whole(0), {"type": "string", "pattern": PERCENT_PATTERN}]},
         "whole number or percentage",
     ),
 }  # fmt: skip
+
+PROFILE_KEYS: Final[dict[str, Accepted]] = {
+    "preset": _choice("latency", "throughput"),
+    "batch_size": Accepted(_whole(1), "whole number"),
+    "max_wait": KEYS["max_wait"],
+    "queue": Accepted(_whole(1), "whole number"),
+    "instances": _COUNT_OR_AUTO,
+    "precision": _choice("auto", "fp32", "fp16"),
+    "priority_levels": Accepted({"enum": [1, 2]}, "`1` or `2`"),
+}
 
 STAGE_KEYS: Final[dict[str, Accepted]] = {
     "name": Accepted({"type": "string", "pattern": NAME_PATTERN}, "letters, digits, `_`, `-`"),

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, PrivateAttr
 
 from gepipe.spec.chain import Stage, Stages
+from gepipe.spec.profile import ProfileChoice
 from gepipe.spec.stages import InferStage, PostStage, PreStage, Section
 from gepipe.spec.units import Duration, Failures
 from gepipe.spec.values import Count, Sink, Source
@@ -47,6 +48,13 @@ class PipelineSpec(Section):
         description=(
             "How long a part-filled batch waits for a source that yields items slowly, such as "
             "a generator, for example `5ms`; `100ms` by default. Listed files never wait."
+        ),
+    )
+    profile: ProfileChoice | None = Field(
+        None,
+        description=(
+            "What the pipeline is tuned for, where its stages leave that open: `latency`, "
+            "`throughput`, or a mapping; see Profiles."
         ),
     )
     on_error: Literal["skip", "fail"] = Field(

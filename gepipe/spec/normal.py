@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from gepipe.spec.model import PipelineSpec
+from gepipe.spec.profile import settle, wished_batch
 
 #: The keys of each role that change what comes out, and not only how fast.
 _DECISIVE: Final[dict[str, set[str]]] = {
@@ -24,9 +25,14 @@ def normal_form(spec: PipelineSpec) -> dict[str, Any]:
     """Return what determines the results, as JSON values with every default filled in.
 
     Threads, devices, depth, time limits, source and sink are left out: they may differ between a
-    run and its continuation. The inputs are the manifest's to compare.
+    run and its continuation. The inputs are the manifest's to compare. What a profile says counts
+    as if the stages said it.
     """
+    batch = wished_batch(spec)
+    spec = settle(spec)
     stages = [stage.model_dump(mode="json", include=_DECISIVE[stage.role]) for stage in spec.stages]
+    if batch is not None:
+        next(stage for stage in stages if stage["role"] == "pre")["batch_size"] = batch
     return {"version": 1, "stages": stages}
 
 

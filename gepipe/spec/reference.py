@@ -16,9 +16,10 @@ import yaml
 
 from gepipe import docstrings, plugins
 from gepipe.spec.chain import STAGES, USUAL_ROLES
-from gepipe.spec.keys import KEYS, STAGE_KEYS, Accepted
+from gepipe.spec.keys import KEYS, PROFILE_KEYS, STAGE_KEYS, Accepted
 from gepipe.spec.model import PipelineSpec
 from gepipe.spec.parts import shorthand_of
+from gepipe.spec.profile import PRESETS, Profile
 from gepipe.spec.schema import known_parts, part_schema, plain_default
 from gepipe.spec.stages import Section
 
@@ -49,14 +50,15 @@ def reference(language: str = "en") -> str:
 def untranslated(language: str) -> list[str]:
     """Return the keys and words that a language has no text for, or has one too many."""
     wanted = {f"{section}.{key}" for section, keys in _sections().items() for key in keys}
-    words = {accepted.words for accepted in (*KEYS.values(), *STAGE_KEYS.values())}
+    tables = (KEYS, STAGE_KEYS, PROFILE_KEYS)
+    words = {accepted.words for table in tables for accepted in table.values()}
     given = texts(language)
     keys, said = set(given.get("keys", {})), set(given.get("words", {}))
     return sorted((wanted ^ keys) | {word for word in words if word[0] != "`"} ^ said)
 
 
 def _sections() -> dict[str, dict[str, Any]]:
-    sections: dict[str, type[Section]] = {"pipeline": PipelineSpec, **STAGES}
+    sections: dict[str, type[Section]] = {"pipeline": PipelineSpec, **STAGES, "profile": Profile}
     return {name: dict(cls.model_fields) for name, cls in sections.items()}
 
 
@@ -70,6 +72,11 @@ def _page(language: str) -> Iterator[str]:
         yield f"\n## `{usual[role]}` ({fixed['role']} `{role}`)\n"
         yield fixed["stages"][role] + "\n"
         yield from _keys(role, cls, STAGE_KEYS, language)
+    yield f"\n## {fixed['profiles']}\n"
+    yield fixed["profiles_note"]
+    yield from _keys("profile", Profile, PROFILE_KEYS, language)
+    yield ""
+    yield from _presets(fixed)
     for role in ("pre", "post"):
         yield f"\n## {fixed['operators'][role]}\n"
         if role == "pre":
@@ -105,6 +112,17 @@ def _keys(
         elif name == "timeout" and default is not None:
             shown = f"`{default}s`"
         yield _row(f"`{name}`", words, shown, text)
+
+
+def _presets(fixed: dict[str, Any]) -> Iterator[str]:
+    yield from _head([fixed["columns"][0], *(f"`{name}`" for name in PRESETS)])
+    for key in Profile.model_fields:
+        if key == "preset":
+            continue
+        said = [getattr(preset, key) for preset in PRESETS.values()]
+        if key == "max_wait":
+            said = [f"{seconds * 1000:g}ms" for seconds in said]
+        yield _row(f"`{key}`", *(_code(value) for value in said))
 
 
 def _parts(kind: plugins.Kind, fixed: dict[str, Any], role: str = "") -> Iterator[str]:

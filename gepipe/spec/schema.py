@@ -16,9 +16,10 @@ from pydantic.fields import FieldInfo
 from gepipe import docstrings, plugins
 from gepipe.errors import PluginError
 from gepipe.spec.chain import STAGES, USUAL_ROLES
-from gepipe.spec.keys import KEYS, STAGE_KEYS, Accepted
+from gepipe.spec.keys import KEYS, PROFILE_KEYS, STAGE_KEYS, Accepted
 from gepipe.spec.model import PipelineSpec
 from gepipe.spec.parts import adapter, shorthand_of
+from gepipe.spec.profile import PRESETS, Profile
 from gepipe.spec.stages import RESERVED, Section
 from gepipe.spec.values import Backend
 
@@ -35,6 +36,7 @@ def json_schema() -> Schema:
         "pipeline": _section(PipelineSpec, KEYS, ["stages"]) | {"patternProperties": _EXTENSION},
         "stages": _stages(),
         "backend": _backend(),
+        "profile": {"anyOf": [{"enum": list(PRESETS)}, _section(Profile, PROFILE_KEYS, [])]},
     }
     for role, cls in STAGES.items():
         definitions[role] = _stage(role, cls)

@@ -34,6 +34,7 @@ RESERVED: Final = frozenset(
         "sink",
         "depth",
         "max_wait",
+        "profile",
         "on_error",
         "max_failures",
     )

@@ -187,7 +187,7 @@ pipeline:
     ]
 
 
-KNOWN = "known: depth, max_failures, max_wait, name, on_error, sink, source, stages"
+KNOWN = "known: depth, max_failures, max_wait, name, on_error, profile, sink, source, stages"
 
 
 @pytest.mark.parametrize(

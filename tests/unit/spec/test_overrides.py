@@ -87,7 +87,7 @@ def test_an_override_may_repair_what_the_file_has_wrong() -> None:
     assert loads(wrong, "f.yaml", ["preprocess.ops.blur.radius=2"]).pre.ops[0].radius == 2.0
 
 
-KEYS = "depth, max_failures, max_wait, name, on_error, sink, source, stages"
+KEYS = "depth, max_failures, max_wait, name, on_error, profile, sink, source, stages"
 
 
 @pytest.mark.parametrize(
