@@ -116,6 +116,7 @@ def serve(options: ServeOptions, tell: Say, say: Say) -> None:
                 health.report = Report("stopping")
                 say("stopping: no new requests; those that run come to their end")
                 server.stop(options.stop_timeout_s, stop.bell, say, stop.is_urgent)
+                say("stopped")
             finally:
                 server.close()  # a load that hangs comes back by that, and the loader ends
 
@@ -200,9 +201,8 @@ def _tell_ready(
     tell(f"serving {options.models} with Triton {version}".rstrip())
     for line in described(configs):
         tell(line)
-    tell(
-        f"HTTP {url}, gRPC {at(host, ports['grpc'])}, metrics http://{at(host, ports['metrics'])}/metrics"
-    )
+    metrics = f"http://{at(host, ports['metrics'])}/metrics"
+    tell(f"HTTP {url}, gRPC {at(host, ports['grpc'])}, metrics {metrics}")
     tell(f"health http://{at(host, ports['health'])}/readyz, log {server.log}")
     if line := curl_line(url, configs):
         tell(f"try: {line}")

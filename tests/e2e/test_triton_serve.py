@@ -1,0 +1,444 @@
+"""`gepipe triton serve` with a real server and models that add a number."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from gepipe.triton.control import Control, ControlError
+from gepipe.triton.processes import children_of
+from tests.support import is_alive, wait_until
+
+GEPIPE = [sys.executable, "-c", "from gepipe.cli.app import main; main()"]
+ANY_PORT = [f"--{name}-port=0" for name in ("http", "grpc", "metrics", "health")]
+MODEL = """
+import threading
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        replies = []
+        for request in requests:
+            x = pb_utils.get_input_tensor_by_name(request, "x").as_numpy()
+            if x[0, 1]:
+                threading.Event().wait(float(x[0, 1]))
+            replies.append(pb_utils.InferenceResponse([pb_utils.Tensor("y", x + [[{add}, 0]])]))
+        return replies
+"""
+BROKEN = """
+class TritonPythonModel:
+    def initialize(self, args):
+        raise ValueError("no weights")
+
+    def execute(self, requests):
+        return []
+"""
+TENSORS = """
+max_batch_size: 4
+input [ { name: "x" data_type: TYPE_FP64 dims: [ 2 ] } ]
+output [ { name: "y" data_type: TYPE_FP64 dims: [ 2 ] } ]
+"""
+CONFIG = f"""backend: "python"
+{TENSORS}
+instance_group [ {{ kind: KIND_CPU count: 1 }} ]
+"""
+ENSEMBLE = f"""platform: "ensemble"
+{TENSORS}
+ensemble_scheduling {{ step [
+  {{ model_name: "one" model_version: -1
+    input_map {{ key: "x" value: "x" }} output_map {{ key: "y" value: "half" }} }},
+  {{ model_name: "two" model_version: -1
+    input_map {{ key: "x" value: "half" }} output_map {{ key: "y" value: "y" }} }} ] }}
+"""
+
+
+def write_model(repository: Path, name: str, add: float) -> None:
+    version = repository / name / "1"
+    version.mkdir(parents=True, exist_ok=True)
+    part = version / "model.py.part"
+    part.write_text(MODEL.format(add=add))
+    part.rename(version / "model.py")
+    if not (repository / name / "config.pbtxt").exists():
+        (repository / name / "config.pbtxt").write_text(CONFIG)
+
+
+@pytest.fixture
+def repository(tmp_path) -> Path:
+    """Return a repository in which `sum` adds 1 and then 10; its path has a space."""
+    folder = tmp_path / "my models"
+    write_model(folder, "one", 1)
+    write_model(folder, "two", 10)
+    (folder / "sum" / "1").mkdir(parents=True)
+    (folder / "sum" / "1" / ".keep").touch()
+    (folder / "sum" / "config.pbtxt").write_text(ENSEMBLE)
+    return folder
+
+
+class Serve:
+    """The command in a process of its own."""
+
+    def __init__(self, repository: Path, tmp_path: Path, *options: str) -> None:
+        self.said = tmp_path / f"said-{len(list(tmp_path.glob('said-*')))}.txt"
+        environ = {**os.environ, "TMPDIR": str(tmp_path)}
+        environ.pop("TRITON_HOME", None)
+        with self.said.open("w") as output:
+            self.process = subprocess.Popen(
+                [*GEPIPE, "triton", "serve", str(repository), *ANY_PORT, *options],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environ,
+                start_new_session=True,
+            )
+
+    @property
+    def text(self) -> str:
+        return self.said.read_text()
+
+    def wait_for(self, text: str, deadline_s: float = 30) -> str:
+        def found() -> bool:
+            assert text in self.text or self.process.poll() is None, self.text
+            return text in self.text
+
+        wait_until(found, deadline_s, else_raise=False)
+        assert text in self.text, self.text
+        return self.text
+
+    def wait_ready(self) -> None:
+        text = self.wait_for("Ctrl-C stops it")
+        self.http = int(re.search(r"HTTP http://127\.0\.0\.1:(\d+)", text)[1])
+        self.health = int(re.search(r"health http://127\.0\.0\.1:(\d+)", text)[1])
+        self.prefix = re.search(r"/(gepipe_\d+_\w+)\.log", text)[1]
+        self.control = Control("127.0.0.1", self.http)
+
+    @property
+    def server_pid(self) -> int:
+        (child,) = [c for c in children_of(self.process.pid) if "tritonserver" in c.command[0]]
+        return child.pid
+
+    def stubs(self, model: str = "") -> list[int]:
+        return [
+            child.pid
+            for child in children_of(self.server_pid)
+            if any(word.startswith(f"{model}_" if model else "") for word in child.command[-2:-1])
+        ]
+
+    def regions(self) -> list[Path]:
+        return list(Path("/dev/shm").glob(f"{self.prefix}*"))
+
+    def ask(self, port: int, path: str, body: object = None) -> tuple[int, dict]:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        try:
+            connection.request(
+                "GET" if body is None else "POST",
+                path,
+                None if body is None else json.dumps(body),
+                {"Connection": "close"},
+            )
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+        finally:
+            connection.close()
+
+    def infer(self, model: str, value: float = 0, pause_s: float = 0) -> float:
+        """Return what a model makes of a number."""
+        tensor = {"name": "x", "shape": [1, 2], "datatype": "FP64", "data": [value, pause_s]}
+        status, answer = self.ask(self.http, f"/v2/models/{model}/infer", {"inputs": [tensor]})
+        if status != 200:
+            raise ControlError(answer["error"])
+        return answer["outputs"][0]["data"][0]
+
+    def is_ready(self) -> bool:
+        return self.ask(self.health, "/readyz")[0] == 200
+
+    def answers(self, model: str = "sum") -> bool:
+        with suppress(ControlError):
+            return self.infer(model, 5) == 16
+        return False
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(30)
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def serve(triton_kit, repository, tmp_path):  # noqa: ARG001 - what the command will find
+    """Return what starts a server; all of them are ended."""
+    started: list[Serve] = []
+
+    def start(*options: str, ready: bool = True) -> Serve:
+        started.append(Serve(repository, tmp_path, *options))
+        if ready:
+            started[-1].wait_ready()
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.kill()
+        for region in Path("/dev/shm").glob(f"gepipe_{each.process.pid}_*"):
+            region.unlink()
+
+
+def test_serves_tells_how_and_stops_without_a_trace(serve, tmp_path) -> None:
+    subject = serve()
+
+    assert "sum: runs one, two; batches up to 4" in subject.text
+    assert "takes x: float64 (batch, 2)" in subject.text
+    assert subject.infer("sum", 5) == 16
+    assert subject.ask(subject.health, "/healthz") == (
+        200,
+        {
+            "status": "serving",
+            "ready": True,
+            "models": {"one": "ready", "sum": "ready", "two": "ready"},
+        },
+    )
+    assert subject.is_ready()
+    assert subject.ask(subject.health, "/")[0] == 404
+    server, stubs = subject.server_pid, subject.stubs()
+    assert len(stubs) == 2
+    assert len(subject.regions()) == 2
+
+    assert subject.stop() == 0
+    assert not any(is_alive(pid) for pid in (server, *stubs))
+    assert subject.regions() == []
+    assert list((tmp_path / f"gepipe-triton-{os.getuid()}").iterdir()) == []
+
+
+def test_requests_in_an_ensemble_come_to_their_end_when_it_stops(serve) -> None:
+    subject = serve()
+    answers: list[float] = []
+    requests = [
+        threading.Thread(target=lambda: answers.append(subject.infer("sum", 5, 0.4)))
+        for _ in range(3)
+    ]
+    idle = socket.create_connection(("127.0.0.1", subject.http))  # a client that keeps it open
+    for request in requests:
+        request.start()
+    wait_until(lambda: subject.control.metrics(metrics_port(subject)).count('"one"'), 5)
+    wait_until(lambda: waiting(subject, "one") == 2, 5)  # one runs in the first step
+
+    began = time.monotonic()
+    code = subject.stop()
+    took_s = time.monotonic() - began
+
+    for request in requests:
+        request.join()
+    idle.close()
+    assert answers == [16, 16, 16]
+    assert code == 0
+    assert took_s < 12
+    assert subject.regions() == []
+
+
+def metrics_port(subject: Serve) -> int:
+    return int(re.search(r":(\d+)/metrics", subject.text)[1])
+
+
+def waiting(subject: Serve, model: str) -> int:
+    text = subject.control.metrics(metrics_port(subject))
+    found = re.search(rf'pending_request_count{{model="{model}"[^}}]*}} (\d+)', text)
+    return int(found[1])
+
+
+def test_what_does_not_end_in_time_is_killed(serve) -> None:
+    subject = serve("--stop-timeout", "1s")
+    request = threading.Thread(target=lambda: suppress_all(subject))
+    request.start()
+    wait_until(lambda: subject.infer("two") == 10 and request.is_alive(), 5)
+
+    began = time.monotonic()
+    code = subject.stop(signal.SIGINT)
+
+    assert code == 0
+    assert time.monotonic() - began < 6
+    assert "requests did not end within 1 s" in subject.text
+    assert subject.regions() == []
+    request.join()
+
+
+def suppress_all(subject: Serve) -> None:
+    with suppress(OSError, ControlError, http.client.HTTPException):
+        subject.infer("one", 0, 60)
+
+
+def test_a_second_signal_ends_it_at_once(serve) -> None:
+    subject = serve()
+    request = threading.Thread(target=lambda: suppress_all(subject))
+    request.start()
+    wait_until(lambda: subject.infer("two") == 10 and request.is_alive(), 5)
+    subject.process.send_signal(signal.SIGHUP)
+    subject.wait_for("stopping")
+
+    began = time.monotonic()
+    subject.stop(signal.SIGINT)
+
+    assert time.monotonic() - began < 5
+    assert subject.regions() == []
+    request.join()
+
+
+def test_a_taken_port_is_found_before_anything_starts(serve) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        subject = serve("--grpc-port", str(port), ready=False)
+
+        assert subject.process.wait(30) == 2
+        assert f"--grpc-port {port}: taken on 127.0.0.1" in subject.text
+
+
+def test_a_model_that_does_not_load_says_why_and_nothing_stays(serve, repository) -> None:
+    (repository / "two" / "1" / "model.py").write_text(BROKEN)
+    subject = serve(ready=False)
+
+    assert subject.process.wait(30) == 5
+    assert "model two: " in subject.text
+    assert "no weights" in subject.text
+    assert "model sum" not in subject.text  # it follows from two
+    assert list(Path("/dev/shm").glob(f"gepipe_{subject.process.pid}_*")) == []
+
+
+def test_what_the_server_would_hang_on_is_refused(serve, repository) -> None:
+    (repository / "two" / "1" / "model.py").unlink()
+    subject = serve(ready=False)
+
+    assert subject.process.wait(30) == 2
+    assert str(repository / "two") in subject.text
+
+
+def test_a_stub_that_cannot_start_is_refused(triton_kit, tmp_path, serve) -> None:
+    home = tmp_path / "triton"
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "tritonserver").symlink_to(triton_kit.server)
+    shutil.copytree(triton_kit.backend, home / "backends" / "python")
+    stub = home / "backends" / "python" / "triton_python_backend_stub"
+    shutil.copy(triton_kit.stub, stub)  # without the libraries that it needs
+    subject = serve("--server", str(home), "--python", str(triton_kit.python), ready=False)
+
+    assert subject.process.wait(30) == 2
+    assert f"{stub}: Triton's stub does not start" in subject.text
+    assert "libcudart" in subject.text
+
+
+def test_a_dead_model_serves_again_and_health_says_so_meanwhile(serve) -> None:
+    subject = serve()
+    (victim,) = subject.stubs("one")
+
+    began = time.monotonic()
+    os.kill(victim, signal.SIGKILL)
+    wait_until(lambda: not subject.is_ready(), 3)
+    found_s = time.monotonic() - began
+    wait_until(lambda: subject.is_ready() and subject.answers(), 10)
+
+    assert found_s < 2  # 0.4 s where the machine does nothing else
+    assert "model one: its process one_0_0 has died; loading it again" in subject.text
+    subject.wait_for("model one: serves again")
+    began = time.monotonic()
+    assert subject.stop() == 0
+    assert time.monotonic() - began < 8
+    assert subject.regions() == []
+
+
+def test_a_hung_model_is_killed_and_serves_again(serve) -> None:
+    subject = serve("--hang-timeout", "2s")
+    requests = [threading.Thread(target=lambda: suppress_all(subject)) for _ in range(2)]
+    for request in requests:
+        request.start()
+
+    subject.wait_for("model one: it hangs (1 waiting, none answered for", 10)
+    wait_until(subject.answers, 10)
+
+    assert subject.stop() == 0
+    for request in requests:
+        request.join()
+
+
+def test_a_new_version_comes_without_a_failed_request(serve, repository) -> None:
+    subject = serve()
+    seen: set[float] = set()
+    faults: list[Exception] = []
+    done = threading.Event()
+
+    def call() -> None:
+        while not done.is_set():
+            try:
+                seen.add(subject.infer("sum", 5))
+            except Exception as error:  # noqa: BLE001 - none may come
+                faults.append(error)
+
+    callers = [threading.Thread(target=call) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    wait_until(lambda: seen, 5)
+    write_model(repository, "one", 2)
+    wait_until(lambda: 17 in seen or faults, 15)
+    done.set()
+    for caller in callers:
+        caller.join()
+
+    assert faults == []
+    assert seen == {16, 17}
+
+
+def test_models_come_and_go_and_a_broken_version_is_not_taken(serve, repository) -> None:
+    subject = serve()
+
+    write_model(repository, "new", 100)
+    wait_until(lambda: "model new: the new version serves" in subject.text, 10)
+    assert subject.infer("new", 1) == 101
+
+    (repository / "new" / "1" / "model.py").write_text(BROKEN)
+    text = subject.wait_for("model new: the new version does not load, the one before serves on")
+    assert "no weights" in text
+    assert subject.infer("new", 1) == 101
+    assert subject.is_ready()
+    assert "no weights" in subject.ask(subject.health, "/readyz")[1]["notes"]["new"]
+
+    shutil.rmtree(repository / "new")
+    subject.wait_for("model new: removed, and unloaded")
+    wait_until(lambda: "new" not in subject.ask(subject.health, "/readyz")[1]["models"], 5)
+    with pytest.raises(ControlError, match="unknown model"):
+        subject.infer("new")
+    assert subject.answers()
+
+
+def test_nothing_outlives_a_killed_command_and_the_next_one_cleans_up(serve) -> None:
+    subject = serve()
+    server, stubs = subject.server_pid, subject.stubs()
+    os.kill(stubs[0], signal.SIGSTOP)  # it would not notice that its server has gone
+    other = Path("/dev/shm/gepipe_0_other_region")
+    other.write_bytes(b"not ours")
+
+    try:
+        subject.process.kill()
+        subject.process.wait()
+        wait_until(lambda: not is_alive(server) and not is_alive(stubs[1]), 5)
+        assert subject.regions() != []
+
+        second = serve()
+        assert "cleaned up after a server that was killed" in second.text
+        assert subject.regions() == []
+        assert not is_alive(stubs[0])
+        assert other.exists()
+        assert second.answers()
+    finally:
+        other.unlink()
+    assert second.stop() == 0
