@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gepipe.emulator.api import acl_call
 from gepipe.emulator.handles import Site
 from gepipe.emulator.loaded import Model
 from gepipe.emulator.model import UNKNOWN_MODEL, model_of, read_file, read_memory
-from gepipe.emulator.om import FORMATS, GEAR_INPUT, OmModel, OmTensor, Shape
+from gepipe.emulator.om import FORMATS, GEAR_INPUT, OmModel, OmTensor
 from gepipe.tensors import DTYPES
 
 if TYPE_CHECKING:
     from gepipe.emulator.machine import Machine
 
-INVALID_PARAM, NOT_SUPPORTED, NO_AIPP = 100000, 200001, 145015
+INVALID_PARAM = 100000
 
 
 @dataclass(eq=False, slots=True)
@@ -30,7 +30,8 @@ class Desc:
         return f"model description made at {self.site}"
 
 
-def _desc(machine: Machine, handle: int) -> Desc | None:
+def desc_of(machine: Machine, handle: int) -> Desc | None:
+    """Return a live description, or None for 0."""
     if handle == 0:
         machine.fail(INVALID_PARAM, "model description is 0")
         return None
@@ -42,7 +43,7 @@ def _desc(machine: Machine, handle: int) -> Desc | None:
 
 def described(machine: Machine, handle: int) -> OmModel | None:
     """Return the model that a description is of, or None and leave a message."""
-    desc = _desc(machine, handle)
+    desc = desc_of(machine, handle)
     if desc is not None and desc.om is None:
         machine.fail(INVALID_PARAM, "the model description is empty: acl.mdl.get_desc is missing")
     return None if desc is None else desc.om
@@ -60,7 +61,8 @@ def output_name(om: OmModel, index: int) -> str:
     return f"node_{index}:0:{om.outputs[index].name}" if om.graph else om.outputs[index].name
 
 
-def _tensor(machine: Machine, handle: int, index: int, side: str) -> OmTensor | None:
+def tensor_of(machine: Machine, handle: int, index: int, side: str) -> OmTensor | None:
+    """Return an input or output of a described model, or None and leave a message."""
     om = described(machine, handle)
     if om is None:
         return None
@@ -69,10 +71,6 @@ def _tensor(machine: Machine, handle: int, index: int, side: str) -> OmTensor | 
         return tensors[index]
     machine.fail(INVALID_PARAM, f"there is no {side} {index}, only {len(tensors)}")
     return None
-
-
-def _dims(name: str, shape: Shape) -> dict[str, Any]:
-    return {"name": name, "dimCount": len(shape), "dims": list(shape)}
 
 
 @acl_call("mdl.create_desc", "*", "v")
@@ -84,7 +82,7 @@ def create_desc(machine: Machine) -> int:
 @acl_call("mdl.get_desc", "kI")
 def get_desc(machine: Machine, handle: int, model_id: int) -> int:
     """Fill a description from a loaded model."""
-    if (desc := _desc(machine, handle)) is None:
+    if (desc := desc_of(machine, handle)) is None:
         return INVALID_PARAM
     if (model := model_of(machine, model_id)) is None:
         return UNKNOWN_MODEL
@@ -95,7 +93,7 @@ def get_desc(machine: Machine, handle: int, model_id: int) -> int:
 @acl_call("mdl.get_desc_from_file", "ks")
 def get_desc_from_file(machine: Machine, handle: int, path: str) -> int:
     """Fill a description from a model file."""
-    if (desc := _desc(machine, handle)) is None:
+    if (desc := desc_of(machine, handle)) is None:
         return INVALID_PARAM
     desc.om, code = read_file(machine, path)
     return code
@@ -104,7 +102,7 @@ def get_desc_from_file(machine: Machine, handle: int, path: str) -> int:
 @acl_call("mdl.get_desc_from_mem", "kkk")
 def get_desc_from_mem(machine: Machine, handle: int, ptr: int, size: int) -> int:
     """Fill a description from a model in host memory."""
-    if (desc := _desc(machine, handle)) is None:
+    if (desc := desc_of(machine, handle)) is None:
         return INVALID_PARAM
     desc.om, code = read_memory(machine, ptr, size)
     return code
@@ -113,7 +111,7 @@ def get_desc_from_mem(machine: Machine, handle: int, ptr: int, size: int) -> int
 @acl_call("mdl.destroy_desc", "k")
 def destroy_desc(machine: Machine, handle: int) -> int:
     """Destroy a description."""
-    if (desc := _desc(machine, handle)) is None:
+    if (desc := desc_of(machine, handle)) is None:
         return INVALID_PARAM
     machine.handles.remove(handle, f"{desc}, destroyed at {Site()}")
     return 0
@@ -142,7 +140,7 @@ def input_bytes(om: OmModel, index: int) -> int:
 def get_input_size_by_index(machine: Machine, handle: int, index: int) -> int:
     """Return the bytes of an input at its largest; 0 for a bad index or without a bound."""
     om = described(machine, handle)
-    if om is None or _tensor(machine, handle, index, "input") is None:
+    if om is None or tensor_of(machine, handle, index, "input") is None:
         return 0
     return input_bytes(om, index)
 
@@ -151,74 +149,15 @@ def get_input_size_by_index(machine: Machine, handle: int, index: int) -> int:
 def get_output_size_by_index(machine: Machine, handle: int, index: int) -> int:
     """Return the bytes of an output at its largest; 0 for a bad index or without a bound."""
     om = described(machine, handle)
-    if om is None or _tensor(machine, handle, index, "output") is None:
+    if om is None or tensor_of(machine, handle, index, "output") is None:
         return 0
     return om.output_bytes(index)
-
-
-@acl_call("mdl.get_input_dims", "kk", "dr")
-def get_input_dims(machine: Machine, handle: int, index: int) -> tuple[dict[str, Any], int]:
-    """Return an input's dims, -1 where a gear decides."""
-    tensor = _tensor(machine, handle, index, "input")
-    return ({}, INVALID_PARAM) if tensor is None else (_dims(tensor.name, tensor.shape), 0)
-
-
-@acl_call("mdl.get_input_dims_v2", "kk", "dr")
-def get_input_dims_v2(machine: Machine, handle: int, index: int) -> tuple[dict[str, Any], int]:
-    """Return an input's dims so that their product is its bytes, with static AIPP."""
-    om, tensor = described(machine, handle), _tensor(machine, handle, index, "input")
-    if om is None or tensor is None:
-        return {}, INVALID_PARAM
-    shape = tensor.shape
-    aipp = om.aipp.get(tensor.name)
-    if aipp is not None and aipp.input_format == "YUV420SP_U8":
-        batch, height, width, _ = shape
-        shape = (batch, height * 3 // 2, width, 1)
-    return _dims(tensor.name, shape), 0
-
-
-@acl_call("mdl.get_input_dims_range", "kk", "dr")
-def get_input_dims_range(machine: Machine, handle: int, index: int) -> tuple[dict[str, Any], int]:
-    """Return the range of each of an input's dims."""
-    om, tensor = described(machine, handle), _tensor(machine, handle, index, "input")
-    if om is None or tensor is None:
-        return {}, INVALID_PARAM
-    pairs = [list(pair) for pair in om.ranges.get(tensor.name, ())]
-    return {"rangeCount": len(pairs), "range": pairs}, 0
-
-
-def _output_dims(om: OmModel, index: int, gear: int) -> dict[str, Any]:
-    shape = om.outputs[index].shape if om.is_shape_range else om.output_shapes[gear][index]
-    return _dims(output_name(om, index), shape)
-
-
-@acl_call("mdl.get_output_dims", "kk", "dr")
-def get_output_dims(machine: Machine, handle: int, index: int) -> tuple[dict[str, Any], int]:
-    """Return an output's dims, those of the largest gear."""
-    om = described(machine, handle)
-    if om is None or _tensor(machine, handle, index, "output") is None:
-        return {}, INVALID_PARAM
-    return _output_dims(om, index, om.largest_gear), 0
-
-
-@acl_call("mdl.get_cur_output_dims", "kk", "dr")
-def get_cur_output_dims(machine: Machine, handle: int, index: int) -> tuple[dict[str, Any], int]:
-    """Return an output's dims at the gear that was set last."""
-    om = described(machine, handle)
-    if om is None or _tensor(machine, handle, index, "output") is None:
-        return {}, INVALID_PARAM
-    if om.is_shape_range:
-        text = f"{om.name} takes ranges of shapes; ask the output dataset's tensor description"
-        return {}, machine.fail(NOT_SUPPORTED, text)
-    desc = _desc(machine, handle)
-    gear = desc.model.gear if desc is not None and desc.model is not None else None
-    return _output_dims(om, index, om.largest_gear if gear is None else gear), 0
 
 
 @acl_call("mdl.get_input_name_by_index", "kk", "v")
 def get_input_name_by_index(machine: Machine, handle: int, index: int) -> str:
     """Return an input's name, empty for a bad index."""
-    tensor = _tensor(machine, handle, index, "input")
+    tensor = tensor_of(machine, handle, index, "input")
     return "" if tensor is None else tensor.name
 
 
@@ -226,7 +165,7 @@ def get_input_name_by_index(machine: Machine, handle: int, index: int) -> str:
 def get_output_name_by_index(machine: Machine, handle: int, index: int) -> str:
     """Return an output's name as atc makes it, empty for a bad index."""
     om = described(machine, handle)
-    if om is None or _tensor(machine, handle, index, "output") is None:
+    if om is None or tensor_of(machine, handle, index, "output") is None:
         return ""
     return output_name(om, index)
 
@@ -254,12 +193,12 @@ def get_output_index_by_name(machine: Machine, handle: int, name: str) -> tuple[
 
 
 def _type(machine: Machine, handle: int, index: int, side: str) -> int:
-    tensor = _tensor(machine, handle, index, side)
+    tensor = tensor_of(machine, handle, index, side)
     return -1 if tensor is None else DTYPES[tensor.dtype].acl
 
 
 def _format(machine: Machine, handle: int, index: int, side: str) -> int:
-    tensor = _tensor(machine, handle, index, side)
+    tensor = tensor_of(machine, handle, index, side)
     return -1 if tensor is None else FORMATS[tensor.format]
 
 

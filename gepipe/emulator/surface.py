@@ -32,6 +32,8 @@ _PARTS: Final = (
     "context",
     "copies",
     "describe",
+    "devices",
+    "dims",
     "execute",
     "gears",
     "memory",
