@@ -27,6 +27,7 @@ class InferRequest:
     resume: bool
     concurrency: int
     timeout: float
+    patience: float
     priority: str | None
 
 
@@ -41,6 +42,7 @@ def do_infer(request: InferRequest) -> int:
     options = CallOptions(
         concurrency=request.concurrency,
         timeout_s=request.timeout,
+        patience_s=request.patience,
         realtime=None if request.priority is None else request.priority == "realtime",
     )
     if request.output is not None:

@@ -48,6 +48,14 @@ def infer(  # noqa: PLR0913, PLR0917 - one an option
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.001, help="Limit of one call: --timeout 5")
     ] = 60.0,
+    patience: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=0.0,
+            help="How long a call is made again while the server is busy or away: --patience 300",
+        ),
+    ] = 60.0,
     priority: Annotated[
         Literal["realtime", "bulk"] | None,
         typer.Option(help="Of two classes, for a server that tells them apart: --priority bulk"),
@@ -60,5 +68,7 @@ def infer(  # noqa: PLR0913, PLR0917 - one an option
     """
     from gepipe.cli.inferring import InferRequest, do_infer
 
-    request = InferRequest(url, model, tuple(files), output, resume, concurrency, timeout, priority)
+    request = InferRequest(
+        url, model, tuple(files), output, resume, concurrency, timeout, patience, priority
+    )
     raise typer.Exit(do_infer(request))

@@ -119,7 +119,7 @@ def served(layout: str, folder: Path, *options: str) -> Iterator[Served]:
         model = "photos"
     from gepipe.triton.ports import free_ports
 
-    ports = dict(zip(("http", "grpc", "metrics"), free_ports(3), strict=True))
+    ports = free_ports("127.0.0.1", {"http": 0, "grpc": 0, "metrics": 0, "health": 0})
     log = (folder / "serve.log").open("w")
     process = subprocess.Popen(
         [
