@@ -15,6 +15,7 @@ from gepipe.emulator.ends import End
 from gepipe.emulator.gears import gear_bytes
 from gepipe.emulator.handles import Site
 from gepipe.emulator.loaded import Model
+from gepipe.emulator.memory import ALIGNMENT
 from gepipe.emulator.model import own_model
 from gepipe.emulator.plan import Plan, plan_of
 from gepipe.emulator.stream import Stream
@@ -127,6 +128,9 @@ def _locate(  # noqa: PLR0913, PLR0917 - they belong together
         )
     if block.device != model.context.device.index:
         machine.misuse(f"{side} {index} of {model} is memory of device {block.device}")
+    if buffer.ptr % ALIGNMENT:
+        text = f"{buffer.ptr:#x} is not on a {ALIGNMENT}-byte boundary"
+        machine.lenient(f"{side} {index} of {model}: {text}")
     if needed > block.base + block.size - buffer.ptr:
         machine.lenient(f"{side} {index} of {model} needs {needed} bytes, {block} is too small")
     return End(buffer.ptr, block, known=True), 0

@@ -211,6 +211,22 @@ def test_host_memory_as_an_input_is_an_emulator_error(emulated: Card) -> None:
         model.execute()
 
 
+def test_an_input_off_a_64_byte_boundary_is_an_error_in_strict_mode(
+    emulated: Card, lenient: Card
+) -> None:
+    for card in (emulated, lenient):
+        model, ptr = card.loaded(), card.device(128)
+        card.write(ptr + 16, X.tobytes())
+        buffer = card.acl.mdl.get_dataset_buffer(model.ins, 0)
+        card.ok(card.acl.update_data_buffer(buffer, ptr + 16, 32))
+        if card is emulated:
+            with pytest.raises(EmulatorError, match=r"input 0 .* 64-byte boundary"):
+                model.execute()
+        else:
+            assert model.execute() == 0
+            assert (model.result((2, 4)) == 2 * X + 1).all()
+
+
 def test_an_output_may_be_an_input_of_the_same_run(card: Card) -> None:
     with loaded(card) as model:
         buffer = card.acl.mdl.get_dataset_buffer(model.outs, 0)
