@@ -1,0 +1,581 @@
+"""The backend `ge` in a real Triton server: on the CPU, and on an emulated card."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gepipe.emulator.convert import convert_onnx
+from gepipe.emulator.om import Gears, OmTensor, write_om
+from gepipe.tensors import DTYPE_OF_TRITON, DTYPES
+from gepipe.triton.bell import Bell
+from gepipe.triton.control import ControlError
+from gepipe.triton.ports import free_ports
+from gepipe.triton.runs import new_run
+from gepipe.triton.server import Server
+from tests.support import children_of, doubling_model, family_of, jpeg, onnx_model, wait_until
+
+ONNX = 'parameters { key: "engine" value: { string_value: "onnxruntime" } }'
+CPU = "instance_group [ { kind: KIND_CPU count: 1 } ]"
+NPU = "instance_group [ { kind: KIND_MODEL count: 1 } ]"
+PRIORITIES = "dynamic_batching { priority_levels: 2 default_priority_level: 2 }"
+XY = """
+input [ { name: "x" data_type: TYPE_FP32 dims: [ 4 ] } ]
+output [ { name: "y" data_type: TYPE_FP32 dims: [ 4 ] } ]
+"""
+
+
+def parameter(key: str, value: str) -> str:
+    text = value.replace('"', '\\"')
+    return f'parameters {{ key: "{key}" value: {{ string_value: "{text}" }} }}'
+
+
+# --- the server and its models --------------------------------------------------------------------
+
+
+class Repository:
+    """A folder of models, and the profiles of the cards that they run on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "models"
+        self._profiles = folder / "profiles"
+        self._profiles.mkdir()
+
+    def add(self, name: str, *config: str, backend: str = "ge") -> Path:
+        """Add a model; return its version folder."""
+        folder = self.folder / name / "1"
+        folder.mkdir(parents=True)
+        head = () if backend == "ensemble" else (f'backend: "{backend}"',)
+        (folder.parent / "config.pbtxt").write_text("\n".join((*head, *config)))
+        return folder
+
+    def card(self, name: str, text: str) -> str:
+        """Add a profile; return the parameter of a model that runs on such a card."""
+        path = self._profiles / f"{name}.yaml"
+        path.write_text(f"name: {name}-{os.getpid()}\n{text}\n")
+        options = {"device": "emulator", "profile": str(path)}
+        return parameter("engine_options", json.dumps(options))
+
+
+def lasting_model(path: Path) -> None:
+    """Write a model that only takes time."""
+    write_om(
+        path,
+        None,
+        inputs=[OmTensor("x", "float32", (-1, 4))],
+        outputs=[OmTensor("y", "float32", (-1, 4))],
+        gears=Gears("batch", ((1,), (4,))),
+    )
+
+
+def identities(path: Path, types: Mapping[str, str]) -> Path:
+    """Write a model that gives back each of its inputs."""
+    return onnx_model(
+        path,
+        [("Identity", [f"in_{name}"], [f"out_{name}"], {}) for name in types],
+        {f"in_{name}": (dtype, ["n", 3]) for name, dtype in types.items()},
+        {f"out_{name}": (dtype, ["n", 3]) for name, dtype in types.items()},
+    )
+
+
+TYPES = {
+    "FP16": "float16",
+    "BOOL": "bool",
+    "INT8": "int8",
+    "UINT8": "uint8",
+    "INT32": "int32",
+    "INT64": "int64",
+}
+
+
+def fill(made: Repository, tmp: Path) -> None:
+    """Add the models that are loaded from the beginning."""
+    graph = doubling_model(tmp / "npu.onnx").read_bytes()
+    two = made.card("two", "devices: 2")
+
+    doubling_model(made.add("bare", ONNX, CPU) / "model.onnx")
+    doubling_model(made.add("killed", "max_batch_size: 4", ONNX, CPU, XY) / "model.onnx")
+    doubling_model(made.add("fixed", "max_batch_size: 8", ONNX, CPU, XY) / "model.onnx", 4)
+    single = XY.replace("[ 4 ]", "[ -1, 4 ]")
+    doubling_model(made.add("single", "max_batch_size: 0", ONNX, CPU, single) / "model.onnx", 3)
+    identities(made.add("types", "max_batch_size: 4", ONNX, CPU) / "model.onnx", TYPES)
+
+    folder = made.add(
+        "npu",
+        "max_batch_size: 8",
+        two,
+        parameter("device_ids", "0,1"),
+        parameter("stage", "inference"),
+        "instance_group [ { kind: KIND_MODEL count: 2 } ]",
+    )
+    convert_onnx(folder / "model.om", graph, gears=Gears("batch", ((1,), (4,), (8,))))
+
+    busy = "devices: 1\nlatency_ms: 100"
+    lasting_model(
+        made.add(
+            "busy",
+            made.card("busy", busy),
+            NPU,
+            PRIORITIES,
+        )
+        / "model.om"
+    )
+    once = f"{{call: mdl.execute_async, at: 4, hang: true, once_file: {tmp / 'once'}}}"
+    for name, fault in (
+        ("once", once),
+        ("hangs", "{call: mdl.execute_async, at: 2, times: 9999, hang: true}"),
+    ):
+        card = made.card(name, f"devices: 1\nlatency_ms: 1\nfaults: [{fault}]")
+        folder = made.add(name, "max_batch_size: 4", card, NPU, parameter("timeout", "300ms"), XY)
+        lasting_model(folder / "model.om")
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory) -> Repository:
+    tmp = tmp_path_factory.mktemp("triton")
+    made = Repository(tmp)
+    fill(made, tmp)
+    add_ensemble(made)
+    add_line(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def server(triton_kit, repository) -> Iterator[Server]:
+    """Yield a server with all models loaded."""
+    names = [path.name for path in repository.folder.iterdir()]
+    purposes = dict.fromkeys(("http", "grpc", "metrics"), 0)
+    with (
+        Bell() as bell,
+        new_run() as run,
+        Server(triton_kit, run, repository.folder, free_ports("127.0.0.1", purposes)) as started,
+    ):
+        started.wait_live(bell)
+        ensembles = {"line", "whole"}  # need the others
+        for group in (set(names) - ensembles, ensembles):
+            with ThreadPoolExecutor(4) as pool:
+                list(pool.map(started.control.load, sorted(group)))
+        yield started
+        regions = len(run.regions())
+        started.stop(20, bell)
+        assert regions
+        assert not run.regions()
+        assert not run.processes()
+
+
+class Answer:
+    """What the server answered."""
+
+    def __init__(self, status: int, error: str, outputs: Mapping[str, Any]) -> None:
+        self.status, self.error, self.outputs = status, error, outputs
+
+    def __getitem__(self, name: str) -> Any:
+        assert not self.error
+        return self.outputs[name]
+
+
+def infer(server: Server, model: str, outputs=(), parameters=None, /, **inputs) -> Answer:
+    """Send one request in the binary form of the protocol."""
+    tensors, blobs = [], []
+    for name, array in inputs.items():
+        if array.dtype == object:
+            data = b"".join(len(each).to_bytes(4, "little") + each for each in array.flat)
+            kind = "BYTES"
+        else:
+            data, kind = array.tobytes(), DTYPES[array.dtype.name].triton
+        blobs.append(data)
+        tensors.append(
+            {"name": name, "shape": list(array.shape), "datatype": kind,
+             "parameters": {"binary_data_size": len(data)}}
+        )  # fmt: skip
+    asked: dict[str, Any] = {"inputs": tensors, "parameters": dict(parameters or {})}
+    if outputs:
+        asked["outputs"] = [{"name": n, "parameters": {"binary_data": True}} for n in outputs]
+    else:
+        asked["parameters"]["binary_data_output"] = True
+    head = json.dumps(asked).encode()
+    connection = http.client.HTTPConnection("127.0.0.1", server.ports["http"], timeout=30)
+    try:
+        connection.request(
+            "POST",
+            f"/v2/models/{model}/infer",
+            head + b"".join(blobs),
+            {"Inference-Header-Content-Length": str(len(head)), "Connection": "close"},
+        )
+        reply = connection.getresponse()
+        length = int(reply.getheader("Inference-Header-Content-Length", 0))
+        body = reply.read()
+    finally:
+        connection.close()
+    said = json.loads(body[:length] if length else body)
+    found, at = {}, length
+    for tensor in said.get("outputs", ()):
+        size = tensor["parameters"]["binary_data_size"]
+        data = body[at : at + size]
+        at += size
+        if tensor["datatype"] == "BYTES":
+            found[tensor["name"]] = texts_in(data)
+        else:
+            dtype = DTYPE_OF_TRITON[tensor["datatype"]].name
+            found[tensor["name"]] = np.frombuffer(data, dtype).reshape(tensor["shape"])
+    return Answer(reply.status, said.get("error", ""), found)
+
+
+def texts_in(data: bytes) -> list[bytes]:
+    found = []
+    while data:
+        size = int.from_bytes(data[:4], "little")
+        found.append(data[4 : 4 + size])
+        data = data[4 + size :]
+    return found
+
+
+def rows(count: int, first: float = 0) -> np.ndarray:
+    return np.arange(first, first + 4 * count, dtype=np.float32).reshape(count, 4)
+
+
+def metric(server: Server, name: str, **labels: str) -> float:
+    """Return the sum of a metric's values that bear all the labels."""
+    url = f"http://127.0.0.1:{server.ports['metrics']}/metrics"
+    with urllib.request.urlopen(url, timeout=5) as page:
+        lines = page.read().decode().splitlines()
+    wanted = [f'{key}="{value}"' for key, value in labels.items()]
+    return sum(
+        float(line.rpartition(" ")[2])
+        for line in lines
+        if line.startswith(f"{name}{{") and all(each in line for each in wanted)
+    )
+
+
+def worker_of(server: Server, instance: str) -> int:
+    """Return the process that has an instance's model open."""
+    (stub,) = [
+        pid for pid in family_of(server.pid)
+        if instance in (words := Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0"))
+        and "stub" in words[0]
+    ]  # fmt: skip
+    below = {child for each in children_of(stub) for child in children_of(each)}
+    (worker,) = below
+    return worker
+
+
+# --- what the model is ----------------------------------------------------------------------------
+
+
+def test_configuration_is_completed_from_the_model(server) -> None:
+    config = server.control.config("bare")
+
+    assert config["max_batch_size"] == 8
+    for side, name in (("input", "x"), ("output", "y")):
+        (tensor,) = config[side]
+        assert (tensor["name"], tensor["data_type"]) == (name, "TYPE_FP32")
+        assert [int(extent) for extent in tensor["dims"]] == [4]
+    assert server.control.config("busy")["max_batch_size"] == 4
+    x = rows(8)
+    assert np.array_equal(infer(server, "bare", x=x)["y"], 2 * x + 1)
+
+
+def test_batches_of_any_size_go_through_gears_on_two_cards(server) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        asked = [rows(1 + number % 8, 100 * number) for number in range(40)]
+        answers = list(pool.map(lambda x: infer(server, "npu", x=x), asked))
+
+    assert all(
+        np.array_equal(answer["y"], 2 * x + 1) for x, answer in zip(asked, answers, strict=True)
+    )
+    counts = [metric(server, "gepipe_rows_total", model="npu", device=d) for d in ("0", "1")]
+    assert all(counts)
+    assert sum(counts) == sum(len(x) for x in asked)
+
+
+@pytest.mark.parametrize("count", [1, 4, 7, 8])
+def test_model_of_a_fixed_batch_is_padded_and_repeated(server, count) -> None:
+    x = rows(count)
+    assert np.array_equal(infer(server, "fixed", x=x)["y"], 2 * x + 1)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 5])
+def test_model_without_batches_takes_any_number_of_rows(server, count) -> None:
+    x = rows(count)
+    answer = infer(server, "single", x=x)
+    assert np.array_equal(answer["y"], 2 * x + 1)
+
+
+def test_types_pass_as_they_are(server) -> None:
+    random = np.random.default_rng(7)
+    asked = {
+        f"in_{name}": random.integers(0, 2 if name == "BOOL" else 100, (3, 3)).astype(dtype)
+        for name, dtype in TYPES.items()
+    }
+
+    answer = infer(server, "types", **asked)
+
+    for name in TYPES:
+        made = answer[f"out_{name}"]
+        assert made.dtype == asked[f"in_{name}"].dtype
+        assert np.array_equal(made, asked[f"in_{name}"])
+
+
+def test_only_the_outputs_that_are_asked_for_are_sent(server) -> None:
+    asked = {f"in_{name}": np.zeros((1, 3), dtype) for name, dtype in TYPES.items()}
+    assert list(infer(server, "types", ["out_INT8"], **asked).outputs) == ["out_INT8"]
+
+
+# --- what is wrong with a model -------------------------------------------------------------------
+
+
+def refused(server: Server, repository: Repository, name: str, *config: str, model=None) -> str:
+    """Return why a model does not load."""
+    folder = repository.add(name, *config)
+    if model is not None:
+        model(folder / "model.onnx")
+    with pytest.raises(ControlError) as caught:
+        server.control.load(name)
+    return str(caught.value)
+
+
+def test_onnx_file_where_om_belongs_names_the_conversion(server, repository) -> None:
+    said = refused(server, repository, "noom", NPU, model=doubling_model)
+    assert "model file is not .om format" in said
+    assert "gepipe model convert" in said
+
+
+def test_model_that_is_missing_is_told(server, repository) -> None:
+    assert "there is no model file" in refused(server, repository, "nofile", NPU)
+
+
+def test_configuration_that_does_not_fit_the_model_is_refused(server, repository) -> None:
+    wrong = XY.replace('"x"', '"z"')
+    said = refused(
+        server, repository, "nofit", "max_batch_size: 4", ONNX, wrong, model=doubling_model
+    )
+    assert "the model has no input 'z'; known: x" in said
+
+
+def test_card_that_does_not_exist_is_told(server, repository) -> None:
+    folder = repository.add(
+        "nocard", repository.card("one", "devices: 1"), NPU, parameter("device_ids", "7")
+    )
+    lasting_model(folder / "model.om")
+    with pytest.raises(ControlError, match="device 7 does not exist"):
+        server.control.load("nocard")
+
+
+# --- what goes wrong at work ----------------------------------------------------------------------
+
+
+def test_worker_that_is_killed_costs_no_request(server) -> None:
+    x = rows(2)
+    before = infer(server, "killed", x=x)["y"]
+    os.kill(worker_of(server, "killed_0_0"), signal.SIGKILL)
+
+    assert np.array_equal(infer(server, "killed", x=x)["y"], before)
+    assert metric(server, "gepipe_restarts_total", model="killed") == 1
+
+
+def test_card_that_hangs_once_costs_no_request(server) -> None:
+    for count in (1, 2, 3, 4):  # the fourth execution hangs; the first was made on loading
+        assert infer(server, "once", x=rows(count))["y"].shape == (count, 4)
+    assert metric(server, "gepipe_restarts_total", model="once") == 1
+    assert metric(server, "gepipe_failures_total", model="once") == 0
+
+
+def test_card_that_always_hangs_fails_each_request_within_its_limit(server) -> None:
+    for _ in range(2):
+        begin = time.monotonic()
+        answer = infer(server, "hangs", x=rows(1))
+        assert time.monotonic() - begin < 8
+        assert answer.status == 503
+        assert answer.error.startswith("hangs: timeout: ")
+    assert metric(server, "gepipe_failures_total", model="hangs", kind="timeout") == 2
+
+
+def test_request_whose_time_is_over_is_not_tried_again(server) -> None:
+    answer = infer(server, "hangs", (), {"timeout": 100_000}, x=rows(1))
+    assert answer.error == "hangs: expired: the request's timeout of 0.1 s has passed"
+
+
+def test_requests_that_wait_share_an_execution(server) -> None:
+    before = metric(server, "gepipe_batch_rows_count", model="busy")
+    with ThreadPoolExecutor(9) as pool:
+        answers = list(pool.map(lambda n: infer(server, "busy", x=rows(1, n)), range(9)))
+
+    assert all(answer["y"].shape == (1, 4) for answer in answers)
+    assert metric(server, "gepipe_batch_rows_count", model="busy") - before <= 4
+    assert metric(server, "gepipe_device_busy_seconds_total", model="busy") >= 0.3
+    assert metric(server, "gepipe_execution_seconds_sum", model="busy") >= 0.3
+    assert metric(server, "gepipe_available", model="busy") == 1
+
+
+CANCEL = """
+import sys, threading
+import numpy as np
+import tritonclient.grpc as grpc
+
+client = grpc.InferenceServerClient(sys.argv[1])
+tensor = grpc.InferInput("x", [1, 4], "FP32")
+tensor.set_data_from_numpy(np.zeros((1, 4), np.float32))
+done = threading.Event()
+call = client.async_infer("hangs", [tensor], lambda result, error: done.set())
+done.wait(0.15)  # it is being executed, and will be for another 0.15 s
+call.cancel()
+assert done.wait(10)
+client.close()
+"""
+
+
+def test_request_that_was_cancelled_is_not_tried_again(server) -> None:
+    pytest.importorskip("tritonclient.grpc")
+    address = f"127.0.0.1:{server.ports['grpc']}"
+
+    subprocess.run([sys.executable, "-c", CANCEL, address], check=True, timeout=30)
+
+    wait_until(
+        lambda: metric(server, "gepipe_failures_total", model="hangs", kind="cancelled") == 1, 10
+    )
+
+
+# --- the ensemble ---------------------------------------------------------------------------------
+
+PIPELINE = """
+stages:
+  - name: preprocess
+    ops: [{decode_image: {}}, {resize: {size: [8, 8]}}, {to_tensor: {layout: nchw}}]
+  - {name: inference, model: model.onnx}
+  - {name: postprocess, ops: [{top_k: {k: 1}}]}
+"""
+STEP = """
+from gepipe.serving.steps import {} as TritonPythonModel
+"""
+TEXT = '{{ name: "{}" data_type: TYPE_STRING dims: [ 1 ] }}'
+
+
+def classes(path: Path) -> Path:
+    """Write a model that sums each channel of an image."""
+    return onnx_model(
+        path,
+        [("ReduceSum", ["x", "axes"], ["y"], {"keepdims": 0})],
+        {"x": ("float32", ["n", 3, 8, 8])},
+        {"y": ("float32", ["n", 3])},
+        {"axes": np.array([2, 3], np.int64)},
+    )
+
+
+def add_ensemble(made: Repository) -> None:
+    """Add a pipeline of three steps, as they are exported."""
+    image = 'name: "x" data_type: TYPE_FP32 dims: [ 3, 8, 8 ]'
+    scores = 'name: "y" data_type: TYPE_FP32 dims: [ 3 ]'
+    meta = TEXT.format("ITEM_META")
+    sides = {
+        "whole_preprocess": (TEXT.format("IMAGE"), f"{{ {image} }}, {meta}", "Preprocess"),
+        "whole_postprocess": (f"{{ {scores} }}, {meta}", TEXT.format("RESULT"), "Postprocess"),
+    }
+    for name, (inputs, outputs, step) in sides.items():
+        folder = made.add(
+            name, "max_batch_size: 8", f"input [ {inputs} ]", f"output [ {outputs} ]", CPU,
+            PRIORITIES, backend="python",
+        )  # fmt: skip
+        (folder / "model.py").write_text(STEP.format(step))
+        (folder / "pipeline.yaml").write_text(PIPELINE)
+    folder = made.add(
+        "whole_inference", "max_batch_size: 8", ONNX, CPU,
+        f"input [ {{ {image} }} ]", f"output [ {{ {scores} }} ]", PRIORITIES,
+    )  # fmt: skip
+    classes(folder / "model.onnx")
+    wired = (("preprocess", {"IMAGE": "IMAGE"}, {"x": "x", "ITEM_META": "meta"}),
+             ("inference", {"x": "x"}, {"y": "y"}),
+             ("postprocess", {"y": "y", "ITEM_META": "meta"}, {"RESULT": "RESULT"}))  # fmt: skip
+    steps = []
+    for stage, ins, outs in wired:
+        maps = [f'input_map {{ key: "{k}" value: "{v}" }}' for k, v in ins.items()]
+        maps += [f'output_map {{ key: "{k}" value: "{v}" }}' for k, v in outs.items()]
+        steps.append(f'{{ model_name: "whole_{stage}" model_version: -1 {" ".join(maps)} }}')
+    made.add(
+        "whole", 'platform: "ensemble"', "max_batch_size: 8",
+        f"input [ {TEXT.format('IMAGE')} ]", f"output [ {TEXT.format('RESULT')} ]",
+        f"ensemble_scheduling {{ step [ {', '.join(steps)} ] }}", backend="ensemble",
+    )  # fmt: skip
+
+
+def add_line(made: Repository) -> None:
+    """Add an ensemble of one step, which takes its time."""
+    maps = 'input_map { key: "x" value: "x" } output_map { key: "y" value: "y" }'
+    step = f'{{ model_name: "busy" model_version: -1 {maps} }}'
+    made.add(
+        "line", 'platform: "ensemble"', "max_batch_size: 4", XY,
+        f"ensemble_scheduling {{ step [ {step} ] }}", backend="ensemble",
+    )  # fmt: skip
+
+
+def images(*blobs: bytes) -> np.ndarray:
+    return np.array([[blob] for blob in blobs], object)
+
+
+def test_ensemble_gives_what_a_run_gives(server, tmp_path) -> None:
+    import gepipe
+
+    paths = []
+    for seed in range(4):
+        paths.append(tmp_path / f"{seed}.jpg")
+        paths[-1].write_bytes(jpeg(seed=seed))
+    classes(tmp_path / "model.onnx")
+    text = PIPELINE.replace("model.onnx", str(tmp_path / "model.onnx"))
+    (tmp_path / "p.yaml").write_text(text)
+    output = tmp_path / "out.jsonl"
+    gepipe.Pipeline.from_yaml(tmp_path / "p.yaml").job([str(p) for p in paths], str(output)).run()
+    expected = [json.loads(line)["result"] for line in output.read_bytes().splitlines()]
+
+    together = infer(server, "whole", IMAGE=images(*(path.read_bytes() for path in paths)))
+    alone = [infer(server, "whole", IMAGE=images(path.read_bytes())) for path in paths]
+
+    assert [json.loads(text) for text in together["RESULT"]] == expected
+    assert [json.loads(each["RESULT"][0]) for each in alone] == expected
+
+
+def test_one_bad_request_among_sixteen_fails_alone(server) -> None:
+    blobs = [jpeg(seed=number) for number in range(17)]
+    blobs[9] = blobs[9][:200]
+    alone = [json.loads(infer(server, "whole", IMAGE=images(b))["RESULT"][0]) for b in blobs[:2]]
+
+    with ThreadPoolExecutor(17) as pool:
+        answers = list(pool.map(lambda blob: infer(server, "whole", IMAGE=images(blob)), blobs))
+
+    assert [each.status for each in answers] == [200] * 9 + [400] + [200] * 7
+    assert answers[9].error.startswith("in ensemble 'whole', preprocess: truncated: ")
+    assert [json.loads(each["RESULT"][0]) for each in answers[:2]] == alone
+
+
+def test_bad_row_of_a_request_is_named(server) -> None:
+    answer = infer(server, "whole", IMAGE=images(jpeg(), b"no image"))
+    assert "preprocess: not_an_image: row 1: " in answer.error
+
+
+def test_real_time_request_is_executed_before_the_bulk_that_waits(server) -> None:
+    done: list[str] = []
+
+    def ask(kind: str) -> None:
+        priority = {"priority": 1 if kind == "real-time" else 2}
+        assert infer(server, "line", (), priority, x=rows(4)).status == 200
+        done.append(kind)
+
+    with ThreadPoolExecutor(11) as pool:
+        asked = [pool.submit(ask, "bulk") for _ in range(10)]
+        wait_until(lambda: len(done) >= 2, 20)
+        asked.append(pool.submit(ask, "real-time"))
+        for each in asked:
+            each.result()
+
+    assert done.index("real-time") < 6
