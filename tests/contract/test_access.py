@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -110,6 +111,61 @@ def test_other_faults_end_the_program_as_ever(tmp_path: Path) -> None:
     done = run(program, "null")
 
     assert done.returncode == -11
+
+
+def test_a_thousand_lives_leave_nothing_behind(make: Callable[..., Card]) -> None:
+    card = make("compatible")
+
+    def live(number: int) -> None:
+        card.open()
+        model, rt = card.loaded(), card.acl.rt
+        model.feed(np.full((2, 4), number, np.float32))
+        event = card.ok(rt.create_event())
+        card.ok(model.execute_async(card.stream))
+        card.ok(rt.record_event(event, card.stream))
+        card.ok(rt.synchronize_event(event))
+        card.ok(rt.destroy_event(event))
+        assert model.result((2, 4))[0, 0] == 2 * number + 1
+        model.close()
+        card.close()
+
+    def things() -> tuple[int, int, int]:
+        gc.collect()
+        files = len(list(Path("/proc/self/fd").iterdir()))
+        return len(gc.get_objects()), threading.active_count(), files
+
+    for number in range(300):  # fills the tables of what is gone
+        live(number)
+    objects, threads, files = things()
+    for number in range(700):
+        live(number)
+    after = things()
+    assert after[0] - objects < 100
+    assert after[1:] == (threads, files)
+
+
+def test_what_is_undefined_is_an_error_in_compatible_mode_too(lenient: Card) -> None:
+    acl = lenient.acl
+    ptr, host, dataset = lenient.device(64), lenient.pinned(64), acl.mdl.create_dataset()
+    stream = lenient.ok(acl.rt.create_stream())
+    for destroy, what in (
+        (acl.rt.free, ptr),
+        (acl.rt.free_host, host),
+        (acl.mdl.destroy_dataset, dataset),
+        (acl.rt.destroy_stream, stream),
+    ):
+        assert destroy(what) == 0
+        with pytest.raises(EmulatorError, match=r"(freed|destroyed) at"):
+            destroy(what)
+    for use in (
+        lambda: acl.rt.memcpy(ptr, 64, lenient.pinned(64), 64, H2D),
+        lambda: acl.rt.memset(host, 64, 0, 64),
+        lambda: acl.util.ptr_to_bytes(host, 4),
+        lambda: acl.rt.synchronize_stream(stream),
+        lambda: acl.mdl.get_dataset_num_buffers(dataset),
+    ):
+        with pytest.raises(EmulatorError, match=r"(freed|destroyed) at"):
+            use()
 
 
 def test_threads_may_use_everything_at_once(emulated: Card) -> None:
