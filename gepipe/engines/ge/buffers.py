@@ -12,6 +12,7 @@ from gepipe.engines.ge.runtime import Acl
 from gepipe.engines.ge.session import Session
 from gepipe.engines.ge.staging import PinnedBuffer
 from gepipe.engines.ge.teardown import Teardown
+from gepipe.errors import DeviceError
 from gepipe.tensors import DTYPES
 
 if TYPE_CHECKING:
@@ -42,14 +43,25 @@ class Port:
         self.buffer = acl.create_data_buffer(self.device, self.nbytes)
         stack.callback(acl.destroy_data_buffer, self.buffer)
 
-    def grow(self, nbytes: int) -> bool:
-        """Have at least `nbytes`; return whether the memory is another one now."""
-        if nbytes <= self.nbytes:
-            return False
+    def holds(self, nbytes: int) -> bool:
+        """Return whether there is memory for as many bytes."""
+        return self._staging is not None and nbytes <= self.nbytes
+
+    def grow(self, nbytes: int) -> None:
+        """Have at least `nbytes`, which may be other memory than before.
+
+        Raises:
+            DeviceError: There is no more. Then there is none, until it succeeds again.
+        """
+        if self.holds(nbytes):
+            return
         self.close()
-        self._take(nbytes)
-        self._acl.update_data_buffer(self.buffer, self.device, self.nbytes)
-        return True
+        try:
+            self._take(nbytes)
+            self._acl.update_data_buffer(self.buffer, self.device, self.nbytes)
+        except DeviceError:
+            self.close()
+            raise
 
     def view(self, shape: tuple[int, ...]) -> NDArray[Any]:
         """Return the staging memory as an array."""
@@ -61,7 +73,7 @@ class Port:
         if self._staging is not None:
             self._staging.close()
             self._staging = None
-        device, self.device = self.device, 0
+        device, self.device, self.nbytes = self.device, 0, 0
         if device:
             self._pool.free(device)
 
@@ -111,16 +123,14 @@ class BatchSet:
                 *zip(self.inputs, gear.inputs, strict=True),
                 *zip(self.outputs, gear.outputs, strict=True),
             ]
-            grown = []
-            for port, shape in pairs:
-                nbytes = math.prod(shape) * port.tensor.itemsize
-                if port.grow(nbytes):
-                    grown.append(nbytes)
-            if grown:
+            sizes = [(port, math.prod(shape) * port.tensor.itemsize) for port, shape in pairs]
+            grown = [(port, nbytes) for port, nbytes in sizes if not port.holds(nbytes)]
+            if grown or len(self._views) == _SHAPES:
                 self._views.clear()
-                self._session.pool.prepare(grown)  # the next batch has this shape, as a rule
-            if len(self._views) == _SHAPES:
-                self._views.clear()
+            for port, nbytes in grown:
+                port.grow(nbytes)
+            if grown:  # the next batch has this shape, as a rule
+                self._session.pool.prepare(nbytes for _, nbytes in grown)
             arrays = [port.view(shape) for port, shape in pairs]
             found = gear, arrays[: len(self.inputs)], arrays[len(self.inputs) :]
             self._views[id(gear)] = found  # the gear is kept as well, or its id would be another's

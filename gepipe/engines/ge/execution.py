@@ -52,6 +52,7 @@ class Execution:
         self._sets: list[BatchSet] = []
         self._runs: deque[Run] = deque()
         self._next = 0
+        self._events: list[int] = []  # which could not be destroyed
         self._groups: dict[tuple[Rows, Rows], Group] = {}
         #: Why nothing can be executed any more.
         self.lost: BackendError | None = None
@@ -122,10 +123,10 @@ class Execution:
             if self.lost is None:
                 self._drain(stream)
         sets, self._sets = self._sets, []
-        while self._runs:
-            run = self._runs.popleft()
-            if run.loaded and self.lost is None:
-                self._acl.destroy_event(run.loaded)
+        self._events += [run.loaded for run in self._runs if run.loaded]
+        self._runs.clear()
+        while self._events and self.lost is None:
+            self._acl.destroy_event(self._events.pop())
         for place in sets:
             if self.lost is None:
                 place.close()
@@ -187,6 +188,8 @@ class Execution:
                 self._wait(self._session.compute, run.started_s, run)
             except DeviceError as failure:
                 error = self._noted(failure)
+                if self.lost is None:  # the call failed, which is not to say that it waited
+                    self._drain(self._session.compute)
         self._runs.popleft()
         if self._runs and self.lost is None and self._runs[0].batch.error is None:
             self._launch(self._runs[0])
@@ -198,15 +201,24 @@ class Execution:
                 error = failure
             except DeviceError as failure:
                 error = self._noted(failure)
+                if self.lost is None:
+                    self._drain(self._session.copy)
                 for other in self._runs:  # the copy of its inputs may be what failed
                     other.error = other.error or error
         if self.lost is None:
-            self._acl.destroy_event(run.loaded)
+            self._destroy(run.loaded)
         run.batch.left -= 1
         if run.batch.error is None:
             run.batch.error = error
         if not self._runs and self._shapes.is_range:
             self._session.pool.tidy()
+
+    def _destroy(self, event: int) -> None:
+        try:
+            self._acl.destroy_event(event)
+        except DeviceError as error:  # no batch fails for it; `close` tries again
+            self._noted(error)
+            self._events.append(event)
 
     def _bring(self, run: Run) -> None:
         """Copy a run's outputs: from the device to pinned memory, and to where they go."""

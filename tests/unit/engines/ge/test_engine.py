@@ -170,9 +170,9 @@ def test_ranges_of_shapes_grow_their_memory_as_needed(npu, tmp_path) -> None:
 
 
 @pytest.fixture
-def ranging(npu, tmp_path):
+def ranging(request, npu, tmp_path):
     """Return an engine of y = 2 x + 1 over matrices of up to 4 rows and any length."""
-    bed = npu()
+    bed = npu(**getattr(request, "param", {}))
     graph = affine(tmp_path / "m.onnx", ["n", "s"])
     write_om(
         tmp_path / "m.om",
@@ -208,6 +208,36 @@ def test_any_number_of_shapes_is_remembered_in_bounds(ranging) -> None:
     kept = [execution._groups, execution._shapes._groups]
     kept += [place._views for place in execution._sets]
     assert max(map(len, kept)) <= 256
+
+
+def refused_growth(call, at):
+    return {"faults": [{"call": call, "at": at, "code": 207001}]}
+
+
+@pytest.mark.parametrize(
+    "ranging",
+    [
+        refused_growth(call, at)
+        for call, at in (
+            ("rt.malloc", 3),  # the pool's first block is of the opening
+            ("rt.malloc", 2),
+            ("rt.malloc_host", 6),
+            ("rt.malloc_host", 5),
+            ("update_data_buffer", 1),
+            ("update_data_buffer", 2),
+        )
+    ],
+    indirect=True,
+)
+def test_memory_that_is_refused_fails_its_batch_only(ranging) -> None:
+    codes = []
+    for length in (10, 60_000, 10, 60_000, 70_000, 10):
+        try:
+            assert doubled(ranging, length)
+        except DeviceError as error:
+            codes.append(error.code)
+
+    assert codes == [207001]
 
 
 def test_wrong_output_of_a_range_model_leaves_no_trace(ranging) -> None:

@@ -243,6 +243,18 @@ def test_after_a_failed_release_nothing_is_released_that_may_be_in_use(npu, call
         engine.close()
 
 
+@pytest.mark.parametrize("at", range(1, 6))
+def test_event_that_is_not_destroyed_fails_no_batch(npu, at) -> None:
+    bed = npu(faults=[{"call": "rt.destroy_event", "at": at, "code": 207010}])
+    engine = bed.open(bed.timed())
+
+    results = [run(engine, 9, x=ramp(9, 4))["y"] for _ in range(3)]
+    engine.close()
+
+    assert all(np.array_equal(results[0], each) for each in results)
+    assert not bed.machine.leaks()
+
+
 @pytest.mark.parametrize("at", [1, 2, 3, 4])
 def test_failed_copy_of_one_input_harms_no_later_batch(npu, tmp_path, at) -> None:
     bed = npu(faults=[{"call": "rt.memcpy_async", "at": at, "code": 207010}])
