@@ -87,7 +87,10 @@ class Machine(Ground):
         """Return the stream of a handle, 0 being the default one, or a code."""
         if handle == 0:
             if not context.default_stream:
-                context.default_stream = self.new_stream(context, "default stream").handle
+                with self.lock:  # another thread may have been faster
+                    context.default_stream = (
+                        context.default_stream or self.new_stream(context, "default stream").handle
+                    )
             handle = context.default_stream
         stream = self.handles.get(handle, Stream)
         if stream is None:

@@ -163,6 +163,18 @@ def test_models_that_share_memory_to_work_in_run_one_after_the_other(emulated: C
     emulated.ok(acl.rt.synchronize_stream(other))
 
 
+def test_models_that_share_weights_run_at_once(emulated: Card) -> None:
+    acl, path = emulated.acl, emulated.models["static"]
+    _, weight = emulated.ok(acl.mdl.query_size(path))
+    weights, other = emulated.device(weight), emulated.ok(acl.rt.create_stream())
+    load = acl.mdl.load_from_file_with_mem
+    for stream in (emulated.stream, other):
+        model = Loaded(emulated, emulated.ok(load(path, 0, 0, weights, weight)))
+        emulated.ok(model.execute_async(stream))
+    for stream in (emulated.stream, other):
+        emulated.ok(acl.rt.synchronize_stream(stream))
+
+
 def test_outputs_that_no_memory_is_left_for_are_245000(make: Callable[..., Card]) -> None:
     card = make(memory="8MiB").open()
     path = card.folder / "large.om"
