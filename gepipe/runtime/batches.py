@@ -77,6 +77,7 @@ class Execution:
         number: The ticket's number while a worker holds it.
         deaths: Workers that died on it, or executions that failed.
         avoid: A worker that should not get it again if there is another one.
+        waited_s: How long its first item has waited, where that is of interest.
     """
 
     batch: Batch
@@ -85,6 +86,7 @@ class Execution:
     deaths: int = 0
     number: int = -1
     avoid: WorkerId | None = None
+    waited_s: float = 0.0
 
     @property
     def seq(self) -> int:

@@ -97,7 +97,11 @@ class Calls:
         if closed is not None:
             self.drop(event.seq, UNAVAILABLE, closed)
         elif len(queue) >= self._most:
-            self.drop(event.seq, OVERLOADED, f"{len(queue):,} items wait already; try again later")
+            self.drop(
+                event.seq,
+                OVERLOADED,
+                f"exceeds maximum queue size: {len(queue):,} items wait already",
+            )
         elif event.deadline <= now:
             self.drop(event.seq, EXPIRED, "its time was over when it arrived")
         else:
@@ -117,6 +121,11 @@ class Calls:
             items.append(call.item)
         self.begun += count
         return items
+
+    def waited_s(self, seq: int, now: float) -> float:
+        """Return how long ago an item arrived; 0 if it is answered already."""
+        call = self._calls.get(seq)
+        return now - call.arrived if call is not None else 0.0
 
     def expire(self, now: float) -> None:
         """Answer those whose time is over, also if something is being done for them."""

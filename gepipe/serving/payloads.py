@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from gepipe.errors import ItemError
+
 
 def to_payload(value: Any) -> Any:
     """Return bytes as they are, and an array as dtype, shape and a copy of its bytes."""
@@ -20,8 +22,14 @@ class PayloadReader:
     """Gives a pre worker what the caller handed over."""
 
     def read(self, payload: Any) -> Any:
-        """Return the bytes, or the array; it is not writable."""
+        """Return the bytes, or the array; it is not writable.
+
+        Raises:
+            ItemError: There is not a single byte.
+        """
         if isinstance(payload, bytes):
+            if not payload:
+                raise ItemError("empty", "the input is empty (0 bytes)")
             return payload
         import numpy as np
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gepipe.errors import ItemError, TensorMismatchError, WorkerError
+from gepipe.io.failures import Failure
 from gepipe.runtime.worker import fault_of
 
 #: Kinds of failures that may be gone when the request comes again.
-_PASSING: Final = frozenset({"crash", "expired", "timeout", "unavailable"})
+_PASSING: Final = frozenset({"crash", "expired", "overloaded", "timeout", "unavailable"})
 _CANCELLED: Final = "cancelled"
 
 
@@ -47,3 +48,25 @@ def reply_error(stage: str, error: BaseException, row: int | None = None) -> Any
 
     code = getattr(pb_utils.TritonError, code_of(error))
     return pb_utils.InferenceResponse(error=pb_utils.TritonError(text_of(stage, error, row), code))
+
+
+def reply_failure(failure: Failure, row: int | None = None) -> Any:
+    """Return the response to a request with an item that a worker has set aside."""
+    import triton_python_backend_utils as pb_utils
+
+    where = "" if row is None else f"row {row}: "
+    text = f"{failure.stage}: {failure.kind}: {where}{failure.error}"
+    code = getattr(pb_utils.TritonError, code_of_kind(failure.kind))
+    return pb_utils.InferenceResponse(error=pb_utils.TritonError(text, code))
+
+
+def code_of_kind(kind: str) -> str:
+    """Return the server's name of the code for a failure that is known by its kind alone."""
+    if kind == _CANCELLED:
+        return "CANCELLED"
+    if kind in _PASSING:
+        return "UNAVAILABLE"
+    # Kinds of items are words; any other exception is known by the name of its class.
+    if kind.startswith("device") or not kind.islower():
+        return "INTERNAL"
+    return "INVALID_ARG"

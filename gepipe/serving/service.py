@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from gepipe.errors import ClosedError, GepipeError, InternalError
 from gepipe.io.failures import Failure
@@ -38,8 +38,9 @@ from gepipe.serving.events import Answer, Arrived, Cancelled, Drain, WakeAt
 from gepipe.serving.events import Event as ServingEvent
 from gepipe.serving.payloads import PayloadReader, to_payload
 from gepipe.serving.shape import ServingShape
-from gepipe.serving.snapshot import ServiceStatistics
+from gepipe.serving.snapshot import Executed, ServiceStatistics
 from gepipe.serving.state import ServingState
+from gepipe.spec.profile import QUEUE, complete
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -50,9 +51,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Items of a class that may wait, by default.
-QUEUE: Final = 256
-
 
 class Service:
     """A pipeline with its workers, for as many callers as there are. Close it.
@@ -61,16 +59,15 @@ class Service:
         batch: Rows of a whole batch; 0 before `start` has returned.
     """
 
-    def __init__(self, spec: PipelineSpec, *, queue: int = QUEUE) -> None:
+    def __init__(self, spec: PipelineSpec) -> None:
         """Describe the service; nothing is started yet.
 
         Args:
-            spec: The pipeline. Its source and sink are not used.
-            queue: Items of a class that may wait; more are refused.
+            spec: The pipeline. Its source and sink are not used. Its profile says how many items of
+                a class may wait; more are refused.
         """
         self.batch = 0
         self._spec = spec
-        self._queue = queue
         self._info: ModelInfo | None = None
         self._crews: Mapping[Role, Crew] = {}
         self._plan_slots: Callable[[ModelInfo], SlotPlan] | None = None
@@ -101,7 +98,7 @@ class Service:
         if self._thread is not None:
             raise ClosedError("this service was started before; make a new one")
         start_server(PRELOAD)
-        spec = prepare(self._spec)
+        spec = self._spec = prepare(self._spec)
         start = plan_start(spec)
         crews = make_crews(spec, start, PayloadReader(), encode_json)
         # There is no telling when the first rush comes: all workers are started now.
@@ -160,6 +157,11 @@ class Service:
         """Say that an answer is not wanted any more; it is answered as `cancelled`, if not yet."""
         self._put(Cancelled(token))
 
+    @property
+    def is_open(self) -> bool:
+        """Whether items are taken."""
+        return self._began > 0.0 and not self._ended
+
     def statistics(self) -> ServiceStatistics:
         """Return a frozen snapshot. Safe in any thread."""
         state = self._state
@@ -181,6 +183,11 @@ class Service:
             busy_share=min(1.0, busy_s / (elapsed_s * devices)),
             restarts={role: count.restarts for role, count in state.counts.items()},
         )
+
+    def executed(self) -> list[Executed]:
+        """Return the executions done since the last call. For one thread."""
+        recent = self._state.recent if self._state is not None else deque[Executed]()
+        return [recent.popleft() for _ in range(len(recent))]
 
     def close(self, drain_s: float = 5.0) -> None:
         """Take nothing more, finish what is there, and stop the workers. Closing twice is harmless.
@@ -313,7 +320,7 @@ class Service:
                 workers={role: len(crew.bodies) for role, crew in self._crews.items()},
                 names={role: crew.name for role, crew in self._crews.items()},
                 in_flight=info.in_flight,
-                queue=self._queue,
+                queue=complete(self._spec.profile).queue or QUEUE,
                 max_wait_s=self._spec.max_wait or 0.0,
             )
         )

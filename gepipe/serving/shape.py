@@ -28,6 +28,6 @@ class ServingShape:
     workers: Mapping[Role, int]
     names: Mapping[Role, str]
     in_flight: int = 1
-    queue: int = 256
+    queue: int = 128
     max_wait_s: float = 0.0
     lost: Collection[WorkerId] = ()

@@ -4,6 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Executed(NamedTuple):
+    """An execution that was done.
+
+    Attributes:
+        items: Items in it.
+        waited_s: Seconds from the arrival of the first of them to its hand-over to the device.
+        busy_s: Seconds in which the device was executing.
+    """
+
+    items: int
+    waited_s: float
+    busy_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from gepipe.errors import GepipeError
 from gepipe.runtime.batches import Batch, Execution, Item
@@ -35,6 +36,10 @@ from gepipe.serving.classes import SharedSlots, Turns
 from gepipe.serving.events import Arrived, Cancelled, Command, Drain, Event, WakeAt
 from gepipe.serving.pace import Pace
 from gepipe.serving.shape import ServingShape
+from gepipe.serving.snapshot import Executed
+
+#: Executions that are remembered until somebody takes them.
+_RECENT: Final = 4096
 
 
 class ServingState(Passage):
@@ -43,6 +48,7 @@ class ServingState(Passage):
     Attributes:
         calls: The items that are not answered yet.
         batches: Executions that were done, by the items in them.
+        recent: The latest of them, for whoever takes them from here.
     """
 
     _inputs: SharedSlots
@@ -61,6 +67,7 @@ class ServingState(Passage):
         self.shape = shape
         self.calls = Calls(shape.queue, shape.names["pre"])
         self.batches: Counter[int] = Counter()
+        self.recent: deque[Executed] = deque(maxlen=_RECENT)
         self._now = 0.0
         self._wake = math.inf
         self._open: dict[bool, Batch | None] = dict.fromkeys(BOTH)
@@ -197,6 +204,7 @@ class ServingState(Passage):
             if place is None:
                 break
             execution = queue.pop()
+            execution.waited_s = self.calls.waited_s(execution.seq, self._now)
             if execution.batch.output_slot < 0:
                 execution.batch.output_slot = self._outputs.acquire_for(chosen)
                 self._inputs.move(execution.batch.input_slot, Slot.DRAINING)
@@ -266,9 +274,10 @@ class ServingState(Passage):
 
     def _prosper(self, worker: WorkerId, execution: Execution | None, busy_ns: int) -> None:  # noqa: ARG002
         if execution is not None:
-            rows = execution.last - execution.first
-            self._pace.times.add(rows, busy_ns / 1e9)
-            self.batches[len(execution.batch.live(execution.first, execution.last))] += 1
+            self._pace.times.add(execution.last - execution.first, busy_ns / 1e9)
+            items = len(execution.batch.live(execution.first, execution.last))
+            self.batches[items] += 1
+            self.recent.append(Executed(items, execution.waited_s, busy_ns / 1e9))
 
     def _bear(self, role: Role, out: list[WorkerCommand], error: GepipeError) -> None:
         """Go on: who sends hostile items must not end the service for the others."""

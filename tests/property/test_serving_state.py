@@ -353,7 +353,9 @@ class Services(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "world"):
             self.world.finish()
-            for _ in range(1000):
+            for _ in range(1000):  # what nobody wants any more is finished too
+                for worker in self.world.workers("down"):
+                    self.world.ready(worker)
                 if not self.world.workers("busy"):
                     break
                 self.world.reply(self.world.workers("busy")[0])

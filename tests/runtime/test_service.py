@@ -80,7 +80,7 @@ def serve(tmp_path: Path) -> Iterator[Any]:
     """Return a function that starts a service over the doubling model."""
     started: list[Service] = []
 
-    def serve(*, pre=(number_in,), threads=2, batch=4, queue=256, infer=None, **keys) -> Answers:
+    def serve(*, pre=(number_in,), threads=2, batch=4, queue=128, infer=None, **keys) -> Answers:
         spec = PipelineSpec(
             stages=[
                 {"name": "preprocess", "threads": threads, "batch_size": batch,
@@ -89,9 +89,10 @@ def serve(tmp_path: Path) -> Iterator[Any]:
                  **(infer or {})},
                 {"name": "postprocess", "stream_count": 1, "ops": [Python(first_of)]},
             ],
+            profile={"queue": queue},
             **keys,
         )  # fmt: skip
-        service = Service(spec, queue=queue)
+        service = Service(spec)
         started.append(service)
         info = service.start()
         assert [spec.name for spec in info.inputs] == ["x"]
@@ -116,7 +117,7 @@ def test_arrays_and_bytes_are_answered(serve):
 
 
 def test_items_of_many_threads_are_never_mixed_up(serve):
-    answers = serve()
+    answers = serve(queue=1000)
     expected: dict[int, int] = {}
 
     def ask(first: int) -> None:
@@ -126,7 +127,6 @@ def test_items_of_many_threads_are_never_mixed_up(serve):
             if number % 50 == 0:
                 answers.wait(token)
 
-    answers.service._state.calls._most = 10_000  # type: ignore[union-attr]
     threads = [threading.Thread(target=ask, args=(first,)) for first in range(0, 1000, 125)]
     for thread in threads:
         thread.start()
@@ -163,7 +163,7 @@ def test_an_item_that_kills_its_worker_fails_alone_and_the_worker_is_replaced(se
 
 @pytest.mark.parametrize("role", ["pre", "infer", "post"])
 def test_a_killed_worker_costs_no_answer(serve, role):
-    answers = serve()
+    answers = serve(queue=1000)
     answers.wait(answers.ask(b"0"))
     victims = workers_of(answers.service, role)
 
@@ -276,6 +276,10 @@ def test_statistics_count_what_was_done(serve):
     assert 0 < seen.busy_s < seen.elapsed_s
     assert 0 < seen.busy_share <= 1
     assert seen.waiting == {"realtime": 0, "bulk": 0}
+    executions = answers.service.executed()
+    assert sum(each.items for each in executions) == 50
+    assert all(0 < each.busy_s < seen.elapsed_s > each.waited_s > 0 for each in executions)
+    assert answers.service.executed() == []
 
 
 def test_no_worker_outlives_its_service(serve):
