@@ -15,6 +15,7 @@
     │     ├─ DeviceTimeoutError         an execution took too long (also TimeoutError)
     │     └─ DeviceStateError           a context, stream or handle is missing or wrong
     │        └─ DeviceLostError         the device or its context is gone
+    ├─ ExportError             exit 6   a pipeline cannot be exported
     ├─ Interrupted             exit 130 stopped by a signal; the files hold an exact prefix
     ├─ ClosedError                      used after close(): the caller's bug
     └─ InternalError           exit 70  our bug; please report it
@@ -150,6 +151,12 @@ class DeviceLostError(DeviceStateError):
 
     kind = "device_lost"
     fatal = True
+
+
+class ExportError(GepipeError):
+    """A pipeline cannot be exported, or not into that folder."""
+
+    exit_code = 6
 
 
 class Interrupted(GepipeError):  # noqa: N818 - a stop that was asked for, not a fault

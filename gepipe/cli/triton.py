@@ -10,7 +10,7 @@ import typer
 
 #: Commands in the order of the help. Each is a module `triton_…` here that adds itself; only the
 #: one that is asked for is imported.
-COMMANDS: Final[tuple[str, ...]] = ("install", "lint", "serve", "infer")
+COMMANDS: Final[tuple[str, ...]] = ("install", "export", "lint", "serve", "infer")
 
 
 def add_to(app: typer.Typer) -> None:

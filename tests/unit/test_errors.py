@@ -18,6 +18,7 @@ CODES = {
     "BackendError": 5,
     "ModelLoadError": 5,
     "TensorMismatchError": 5,
+    "ExportError": 6,
     "Interrupted": 130,
     "ClosedError": 1,
     "InternalError": 70,

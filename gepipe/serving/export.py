@@ -1,0 +1,132 @@
+"""Makes a Triton repository of a pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from gepipe.errors import ExportError
+from gepipe.serving import npu_ge
+from gepipe.serving.client_text import client_text, curl_text, readme_text, tensor_lines
+from gepipe.serving.export_folder import Repository
+from gepipe.serving.export_plan import plan_export
+from gepipe.serving.layout_ensemble import ensemble_files
+from gepipe.serving.layout_fused import fused_files
+
+if TYPE_CHECKING:
+    from gepipe.spec.model import PipelineSpec
+
+Layout = Literal["ensemble", "fused"]
+Target = Literal["ge", "npu_ge"]
+
+#: Triton takes whole numbers below 2**63 as versions.
+_VERSIONS: Final = range(1, 1 << 63)
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What an export has made.
+
+    Attributes:
+        name: The served model.
+        folder: The repository.
+        models: Folders in it that belong to the pipeline.
+        version: The version that was written.
+        removed: Models of an earlier export that were removed.
+        lines: What clients send and get, in plain words.
+        needs: What the server needs.
+        warnings: What is worth a second look.
+        curl: A line that sends one file; empty where curl cannot.
+        client: A client in Python.
+        start_script: A script that starts the server, for `npu_ge`.
+    """
+
+    name: str
+    folder: Path
+    models: tuple[str, ...]
+    version: int
+    removed: tuple[str, ...]
+    lines: tuple[str, ...]
+    needs: tuple[str, ...]
+    warnings: tuple[str, ...]
+    curl: str
+    client: Path
+    start_script: Path | None
+
+
+def export(
+    spec: PipelineSpec,
+    folder: Path,
+    *,
+    layout: Layout = "ensemble",
+    target: Target = "ge",
+    version: int | None = None,
+) -> Exported:
+    """Export a pipeline into a repository, whole or not at all.
+
+    Args:
+        spec: The pipeline.
+        folder: The repository; made if it is missing.
+        layout: `ensemble` for four models, `fused` for one.
+        target: `ge` for gepipe's own backend, `npu_ge` for CANN's.
+        version: The version to write; by default the highest that is there, which is replaced, or
+            the first. Other versions stay.
+
+    Raises:
+        ExportError: The pipeline cannot be served, or nothing can be written there.
+        GepipeError: It could not be run either.
+    """
+    if version is not None and version not in _VERSIONS:
+        raise ExportError(f"version: expected a whole number of at least 1, got {version}")
+    if target == "npu_ge":
+        if layout != "ensemble":
+            raise ExportError(
+                "target npu_ge: is a layout of its own, the model apart from its steps; "
+                "use --layout ensemble"
+            )
+        spec = npu_ge.as_onnx(spec)
+    plan = plan_export(spec)
+    repository = Repository(folder)
+    there = repository.versions(plan.name)
+    version = version or max(there, default=1)
+    make = {"ensemble": ensemble_files, "fused": fused_files}[layout]
+    if target == "npu_ge":
+        make = npu_ge.npu_ge_files
+    files, modules = make(plan, version)
+    needs = (*_needs(modules), *(npu_ge.needs(plan) if target == "npu_ge" else ()))
+    start = f"sh {npu_ge.SCRIPT}" if target == "npu_ge" else "gepipe triton serve .."
+    files[f"{plan.name}/client.py"] = client_text(plan).encode()
+    files[f"{plan.name}/README.md"] = readme_text(plan, start, needs).encode()
+    # CANN's backend takes the first model it meets in any version.
+    keep = target == "ge"
+    removed = repository.put(plan.name, files, version, keep=keep)
+    warnings = list(npu_ge.warnings(plan)) if target == "npu_ge" else []
+    if keep and max(there, default=0) > version:
+        warnings.append(
+            f"version {max(there)} is there too, and the server serves the highest: remove "
+            f"{folder / plan.name / str(max(there))}, or export as a higher one"
+        )
+    script = folder / plan.name / npu_ge.SCRIPT if target == "npu_ge" else None
+    return Exported(
+        plan.name,
+        folder,
+        tuple(sorted({name.partition("/")[0] for name in files})),
+        version,
+        removed,
+        tuple(tensor_lines(plan)),
+        needs,
+        tuple(warnings),
+        curl_text(plan),
+        folder / plan.name / "client.py",
+        script,
+    )
+
+
+def _needs(modules: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what the server's Python must have."""
+    needs = ["Python 3.11 or newer with gepipe and numpy<2, which `gepipe triton install` makes"]
+    if modules:
+        names = ", ".join(modules)
+        needs.append(f"in that Python also {names}, which the pipeline imports")
+    return tuple(needs)
