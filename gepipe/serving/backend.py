@@ -15,7 +15,6 @@ from gepipe.engines.gears import portions
 from gepipe.errors import ConfigError, GepipeError, InternalError, ItemError
 from gepipe.pipeline.bodies import InferBody
 from gepipe.pipeline.crews import pickled, worker_environment
-from gepipe.pipeline.preload import PRELOAD
 from gepipe.runtime.memory import SlotLayout
 from gepipe.runtime.process import start_server
 from gepipe.serving.declared import ROWS, Declared
@@ -25,6 +24,7 @@ from gepipe.serving.merging import Ask, checked_rows
 from gepipe.serving.metrics import Metrics
 from gepipe.serving.replies import kind_of, reply_error
 from gepipe.serving.settings import Settings
+from gepipe.serving.stub import settle
 from gepipe.tensors import DYNAMIC
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: What the process of the model would otherwise import each time it is replaced.
+_PRELOAD: Final = ("gepipe.pipeline.bodies",)
 #: An engine that keeps time itself is killed only if it does not even manage that.
 _KILL_FACTOR: Final = 2
 _KILL_S: Final = 5.0
@@ -70,20 +72,23 @@ class Backend:
             config, folder, args["model_instance_name"], declared.max_batch_size
         )
         self._stage = settings.stage
-        start_server(PRELOAD)
+        start_server(_PRELOAD)
         body = InferBody(settings.engine, settings.model, settings.options)
-        self._host = ModelHost(self._stage, pickled(body, self._stage), worker_environment())
+        labels = {
+            "model": args["model_name"],
+            "device": str(settings.options.device),
+            "instance": args["model_instance_name"],
+        }
+        self._metrics = Metrics(labels)
+        self._host = ModelHost(
+            self._stage, pickled(body, self._stage), worker_environment(), self._metrics.changed
+        )
         try:
             self._lay_out(declared, settings)
-            self._metrics = Metrics({
-                "model": args["model_name"],
-                "device": str(settings.options.device),
-                "instance": args["model_instance_name"],
-            })  # fmt: skip
         except BaseException:
             self._host.close()
             raise
-        self._losses = 0
+        self._metrics.changed(True)
         self._row_s = math.inf
         self.notes = self._host.info.notes
 
@@ -110,8 +115,6 @@ class Backend:
         replies = [self._reply(*pair) for pair in zip(requests, asks, strict=True)]
         failures = [kind_of(ask.error) for ask in asks if ask.error is not None]
         self._metrics.answered(len(asks), failures)
-        lost, self._losses = self._host.losses - self._losses, self._host.losses
-        self._metrics.replaced(lost, available=self._host.is_open)
         return replies
 
     def close(self) -> None:
@@ -198,6 +201,7 @@ def open_backend(args: Mapping[str, str]) -> Backend:
     """
     import triton_python_backend_utils as pb_utils
 
+    settle()
     try:
         config = json.loads(args["model_config"])
         opened = Backend(args, config, Path(pb_utils.get_model_dir()))

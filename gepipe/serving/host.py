@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
@@ -63,17 +63,26 @@ class ModelHost:
 
     info: ModelInfo
 
-    def __init__(self, name: str, body: bytes, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        body: bytes,
+        environ: Mapping[str, str],
+        changed: Callable[[bool], None] = lambda _: None,
+    ) -> None:
         """Open the model.
 
         Args:
             name: What to call it in messages.
             body: The pickled `gepipe.runtime.worker.Runner`.
             environ: Environment variables that workers must have as they are now.
+            changed: Told when the process is lost (False), and when there is another (True); in
+                any thread.
 
         Raises:
             GepipeError: It cannot be opened.
         """
+        self._tell = changed
         self._name, self._body, self._environ = name, body, environ
         self._links: tuple[Link, Link] | None = None
         self._slots: tuple[Slots, Slots] | None = None
@@ -94,11 +103,6 @@ class ModelHost:
         self._reopen_s = max(_REOPEN_S, _SLOWER * took_s)
         self._patience_s = min(max(_PATIENCE_S[0], _SLOWER * took_s), _PATIENCE_S[1])
         self.info = self._session.info
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a batch would be executed now."""
-        return self._session is not None
 
     def lay_out(self, inputs: SlotLayout, outputs: SlotLayout, limit_s: float = math.inf) -> None:
         """Reserve the slots. To be called once, before the first `execute`.
@@ -204,6 +208,7 @@ class ModelHost:
             log.warning("%s: %s; its process is replaced", self._name, self._reason)
             self._session, self._given_up = None, False
             self.losses += 1
+            self._tell(False)
             self._reopener = threading.Thread(target=self._reopen, name="reopen", daemon=True)
             self._reopener.start()
 
@@ -224,6 +229,7 @@ class ModelHost:
                 continue
             with self._changed:
                 if not self._closing:
+                    self._tell(True)
                     self._session, self._reason = session, ""
                     self._changed.notify_all()
                     return

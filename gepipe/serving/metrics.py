@@ -39,8 +39,6 @@ class Metrics:
         self._wait = self._histogram("wait_seconds", "from hand-over to execution", _SECONDS)
         self._execution = self._histogram("execution_seconds", "of an execution", _SECONDS)
         self._failures: dict[str, Any] = {}
-        self._is_available = True
-        self._available.set(1)
 
     def executed(self, rows: int, *, wait_s: float, took_s: float, busy_s: float) -> None:
         """Count an execution."""
@@ -60,13 +58,11 @@ class Metrics:
                 )
             self._failures[kind].increment(1)
 
-    def replaced(self, processes: int, *, available: bool) -> None:
-        """Count replaced processes, and say whether the model is open."""
-        if processes:
-            self._restarts.increment(processes)
-        if available != self._is_available:
-            self._is_available = available
-            self._available.set(int(available))
+    def changed(self, is_open: bool) -> None:
+        """Say that the process was lost, or that the model is open."""
+        if not is_open:
+            self._restarts.increment(1)
+        self._available.set(int(is_open))
 
     def _counter(self, name: str, text: str) -> Any:
         return self._metric(name, text, "COUNTER")

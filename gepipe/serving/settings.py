@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -87,8 +87,14 @@ class Settings:
         if engine == "ge":
             _require_om(model)
         devices = _numbers("device_ids", texts.get("device_ids", "0"))
+        counts = [int(group.get("count", 1)) for group in config.get("instance_group") or ()]
+        if counts and sum(counts) < len(devices):
+            raise ConfigError(
+                f"parameter device_ids: {len(devices)} devices for an instance_group of "
+                f"{sum(counts)}; expected `count: {len(devices)}`, an instance for each"
+            )
         options = EngineOptions(
-            device=devices[_number_of(instance) % len(devices)],
+            device=devices[_number_of(instance, counts) % len(devices)],
             threads=_numbers("threads", texts.get("threads", "1"))[0],
             batch_size=batch,
             precision=texts.get("precision", "auto"),
@@ -160,9 +166,12 @@ def _require_om(model: Path) -> None:
         ) from None
 
 
-def _number_of(instance: str) -> int:
-    found = re.search(r"_(\d+)$", instance)
-    return int(found[1]) if found else 0
+def _number_of(instance: str, counts: Sequence[int]) -> int:
+    """Return an instance's number among those of all groups; `m_1_0` is the first of group 1."""
+    found = re.search(r"_(\d+)_(\d+)$", instance)
+    if found is None or int(found[1]) >= len(counts):
+        return 0
+    return sum(counts[: int(found[1])]) + int(found[2])
 
 
 def _numbers(name: str, text: str) -> tuple[int, ...]:

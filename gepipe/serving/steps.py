@@ -8,6 +8,7 @@ the server wants to find under the name `TritonPythonModel` in a `model.py`.
 from __future__ import annotations
 
 import json
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from gepipe.serving.declared import spec_of
 from gepipe.serving.itemmeta import from_json, to_json
 from gepipe.serving.merging import checked_rows
 from gepipe.serving.replies import reply_error
+from gepipe.serving.stub import settle
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,7 +65,10 @@ class Step(ABC):
         """
         import triton_python_backend_utils as pb_utils
 
+        settle()
         tuning.keep_freed_memory()
+        # Standard output is ASCII here, whatever the locale; what user code prints must not fail.
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
         folder = Path(args["model_repository"]) / args["model_version"]
         try:
             self._spec = load_bundle(folder)

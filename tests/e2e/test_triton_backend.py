@@ -26,7 +26,15 @@ from gepipe.triton.control import ControlError
 from gepipe.triton.ports import free_ports
 from gepipe.triton.runs import new_run
 from gepipe.triton.server import Server
-from tests.support import children_of, doubling_model, family_of, jpeg, onnx_model, wait_until
+from tests.support import (
+    children_of,
+    doubling_model,
+    family_of,
+    is_alive,
+    jpeg,
+    onnx_model,
+    wait_until,
+)
 
 ONNX = 'parameters { key: "engine" value: { string_value: "onnxruntime" } }'
 CPU = "instance_group [ { kind: KIND_CPU count: 1 } ]"
@@ -107,7 +115,6 @@ def fill(made: Repository, tmp: Path) -> None:
     two = made.card("two", "devices: 2")
 
     doubling_model(made.add("bare", ONNX, CPU) / "model.onnx")
-    doubling_model(made.add("killed", "max_batch_size: 4", ONNX, CPU, XY) / "model.onnx")
     doubling_model(made.add("fixed", "max_batch_size: 8", ONNX, CPU, XY) / "model.onnx", 4)
     single = XY.replace("[ 4 ]", "[ -1, 4 ]")
     doubling_model(made.add("single", "max_batch_size: 0", ONNX, CPU, single) / "model.onnx", 3)
@@ -169,11 +176,12 @@ def server(triton_kit, repository) -> Iterator[Server]:
             with ThreadPoolExecutor(4) as pool:
                 list(pool.map(started.control.load, sorted(group)))
         yield started
-        regions = len(run.regions())
+        regions, family = len(run.regions()), family_of(started.pid)
         started.stop(20, bell)
         assert regions
+        assert len(family) > 3 * 10  # stub, fork server and worker of each instance
         assert not run.regions()
-        assert not run.processes()
+        wait_until(lambda: not any(map(is_alive, family)), 5)
 
 
 class Answer:
@@ -379,11 +387,11 @@ def test_card_that_does_not_exist_is_told(server, repository) -> None:
 
 def test_worker_that_is_killed_costs_no_request(server) -> None:
     x = rows(2)
-    before = infer(server, "killed", x=x)["y"]
-    os.kill(worker_of(server, "killed_0_0"), signal.SIGKILL)
+    before = infer(server, "bare", x=x)["y"]
+    os.kill(worker_of(server, "bare_0_0"), signal.SIGKILL)
 
-    assert np.array_equal(infer(server, "killed", x=x)["y"], before)
-    assert metric(server, "gepipe_restarts_total", model="killed") == 1
+    assert np.array_equal(infer(server, "bare", x=x)["y"], before)
+    assert metric(server, "gepipe_restarts_total", model="bare") == 1
 
 
 def test_card_that_hangs_once_costs_no_request(server) -> None:

@@ -63,7 +63,8 @@ def test_settings_say_how_the_model_is_opened(om) -> None:
         stage="inference", engine_options='{"device": "emulator"}',
     )  # fmt: skip
 
-    settings = Settings.read(config(**given), om, "m_0_1", 8)
+    groups = {"instance_group": [{"count": 2}]}
+    settings = Settings.read(config(**given, **groups), om, "m_0_1", 8)
 
     assert (settings.engine, settings.stage, settings.model) == ("ge", "inference", om / "model.om")
     options = settings.options
@@ -73,11 +74,19 @@ def test_settings_say_how_the_model_is_opened(om) -> None:
 
 
 @pytest.mark.parametrize(
-    ("instance", "device"), [("m_0_0", 2), ("m_0_1", 5), ("m_0_2", 2), ("m_0", 2), ("m", 2)]
+    ("instance", "device"),
+    [("m_0_0", 2), ("m_0_1", 5), ("m_0_2", 2), ("m_1_0", 5), ("m_1_1", 2), ("m_0", 2)],
 )
 def test_instances_take_devices_in_turn(om, instance, device) -> None:
-    settings = Settings.read(config(**parameters(device_ids="2,5")), om, instance)
+    groups = {"instance_group": [{"count": 3}, {"count": 2}]}
+    settings = Settings.read(config(**parameters(device_ids="2,5"), **groups), om, instance)
     assert settings.options.device == device
+
+
+def test_device_without_an_instance_is_refused(om) -> None:
+    given = config(**parameters(device_ids="0,1,2"), instance_group=[{"count": 1}, {}])
+    with pytest.raises(ConfigError, match="3 devices for an instance_group of 2; expected `count"):
+        Settings.read(given, om)
 
 
 def test_settings_have_defaults(om) -> None:

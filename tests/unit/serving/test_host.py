@@ -157,10 +157,9 @@ def test_model_that_stays_away_is_refused_at_once_and_comes_back(
         host.execute(0, ROWS)
     assert caught.value.kind == "unavailable"
     assert time.monotonic() - begin < 0.2
-    assert not host.is_open
 
     (tmp_path / "away").unlink()
-    wait_until(lambda: host.is_open, 10)
+    wait_until(lambda: host._session, 10)
     host.execute(0, ROWS)
     assert right(host)
 
@@ -212,6 +211,20 @@ def test_process_that_dies_while_it_opens_the_model_is_told(tmp_path) -> None:
     body = Infer(fates=(Fate("infer", "setup", "SIGKILL", str(tmp_path)),))
     with pytest.raises(BackendError, match=r"SIGKILL.*while the model was opened"):
         ModelHost("model", pickled(body, "model"), worker_environment())
+
+
+def test_loss_and_return_are_told() -> None:
+    told: list[bool] = []
+    body = pickled(Infer(), "model")
+    host = ModelHost("model", body, worker_environment(), told.append)
+    try:
+        host.lay_out(SlotLayout.of((INPUT,), ROWS), SlotLayout.of((OUTPUT,), ROWS))
+        os.kill(pid_of(host), 9)
+        host.execute(0, ROWS)
+    finally:
+        host.close()
+
+    assert told == [False, True]
 
 
 def test_closing_ends_the_process(opened) -> None:
