@@ -108,6 +108,35 @@ def test_pool_frees_everything_and_counts(steps) -> None:
     assert not acl.out
 
 
+@settings(deadline=None)
+@given(STEPS)
+def test_pool_that_grows_gives_back_only_what_is_empty(steps) -> None:
+    acl = Counter()
+    pool = DevicePool(acl, 1 << 16, elastic=True)
+    held: dict[int, int] = {}
+    for number, (give, size, pick) in enumerate(steps):
+        if give:
+            held[pool.allocate(size)] = size
+        elif held:
+            address = sorted(held)[pick % len(held)]
+            del held[address]
+            pool.free(address)
+        if number % 7 == 0:
+            pool.prepare([size, size])
+        if number % 5 == 0:
+            pool.tidy()
+        for address, length in held.items():
+            assert any(
+                base <= address < address + length <= base + n for base, n in acl.out.items()
+            )
+    for address in held:
+        pool.free(address)
+
+    assert pool.statistics().capacity <= sum(acl.out.values())
+    pool.close()
+    assert not acl.out
+
+
 def test_pool_keeps_pieces_for_the_next_batch() -> None:
     pool = DevicePool(Counter(), 1 << 20)
     first = pool.allocate(1000)
