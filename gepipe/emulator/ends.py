@@ -27,11 +27,13 @@ class End:
         address: As the program gave it.
         block: The device or pinned block it lies in; None for ordinary host memory.
         known: Whether all bytes are known to be accessible.
+        room: The bytes of the data buffer that it is given by, if it is.
     """
 
     address: int
     block: Block | None
     known: bool
+    room: int = 0
 
     @property
     def on_device(self) -> bool:

@@ -55,9 +55,12 @@ class Run:
         """Return what it uses, for `Stream.submit`."""
         used = [(self.model.uses, 0, 1, True)]
         used += [(dataset.uses, 0, 1, False) for dataset in self.datasets]
+        written = self.plan.output_bytes
+        if self.plan.output_shapes is None:  # it may write all that it is given
+            written = tuple(end.room for end in self.outputs)
         for ends, sizes, writes in (
             (self.inputs, self.plan.input_bytes, False),
-            (self.outputs, self.plan.written_bytes, True),
+            (self.outputs, written, True),
         ):
             for end, size in zip(ends, sizes):  # noqa: B905 - the gear input comes below
                 assert end.block is not None
@@ -99,6 +102,9 @@ class Run:
 
     def _store(self, machine: Machine, index: int, end: End, result: Any) -> None:
         assert end.block is not None
+        if self.plan.output_shapes is None and result.nbytes > end.room + _SLACK_BYTES:
+            text = f"output {index} of {self.model} needs {result.nbytes} bytes"
+            raise TaskError(MISMATCH, f"{text}, its data buffer has {end.room}")
         machine.host.locate(end.address, result.nbytes)
         view(end.real, result.dtype, result.shape)[...] = result
         tensor = self.model.om.outputs[index]
@@ -133,7 +139,7 @@ def _locate(  # noqa: PLR0913, PLR0917 - they belong together
         machine.lenient(f"{side} {index} of {model}: {text}")
     if needed > block.base + block.size - buffer.ptr:
         machine.lenient(f"{side} {index} of {model} needs {needed} bytes, {block} is too small")
-    return End(buffer.ptr, block, known=True), 0
+    return End(buffer.ptr, block, known=True, room=buffer.size), 0
 
 
 def _prepare(  # noqa: PLR0911, PLR0913 - one argument after the other is checked
@@ -196,12 +202,15 @@ def _filled_in(
 
 
 def _perform(machine: Machine, run: Run, ready_s: float, *, hold_gil: bool = False) -> float:
-    """Execute; return when the hardware was done."""
+    """Execute; return when the hardware was done, or raise a TaskError."""
     om = run.model.om
     paced = not om.graph or machine.profile.pace_computing
     seconds = machine.profile.latency_of(om.name).seconds(run.plan.batch) if paced else 0.0
     began_s = time.monotonic()
-    run.compute(machine)
+    try:
+        run.compute(machine)
+    except KernelError as error:
+        raise TaskError(KERNEL_FAILED, f"{run.model}: {error}") from error
     if om.graph and not paced:
         seconds = time.monotonic() - began_s
     end_s = run.model.context.device.occupy("compute", ready_s, seconds)
@@ -222,8 +231,8 @@ def execute(machine: Machine, context: Context, model_id: int, ins: int, outs: i
                 machine.race(f"acl.mdl.execute at {Site()}", use)
     try:
         _perform(machine, run, machine.schedule.now(), hold_gil=machine.profile.hold_gil)
-    except KernelError as error:
-        return machine.fail(KERNEL_FAILED, f"{run.model}: {error}")
+    except TaskError as error:
+        return machine.fail(error.code, str(error))
     return 0
 
 
@@ -240,10 +249,7 @@ def execute_async(  # noqa: PLR0913, PLR0917 - acl has as many
         return code
 
     def perform(stream: Stream) -> int:
-        try:
-            stream.now_s = _perform(machine, run, stream.begin_s(task))
-        except KernelError as error:
-            raise TaskError(KERNEL_FAILED, f"{run.model}: {error}") from error
+        stream.now_s = _perform(machine, run, stream.begin_s(task))
         return 0
 
     task = Task(perform, f"acl.mdl.execute_async at {Site()}")

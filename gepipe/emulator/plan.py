@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from gepipe.emulator.machine import Machine
 
 SHAPE_OUT_OF_RANGE = 100000
-#: How much an output is supposed to take while only the result tells.
-_UNKNOWN_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +26,6 @@ class Plan:
         output_shapes: The shape of each output; None while only the result tells.
         input_bytes: What each input needs, the gear input's last.
         output_bytes: What each output needs; 0 while only the result tells.
-        written_bytes: The same, with a guess for those.
         gear: The numbers in the gear input; none without gears.
         batch: How many rows the profile is asked about.
     """
@@ -37,7 +34,6 @@ class Plan:
     output_shapes: list[Shape] | None
     input_bytes: tuple[int, ...]
     output_bytes: tuple[int, ...]
-    written_bytes: tuple[int, ...]
     gear: Shape
     batch: int
 
@@ -78,7 +74,6 @@ def _plan(om: OmModel, shapes: list[Shape], outputs: list[Shape] | None, gear: S
         outputs,
         tuple(needed),
         tuple(results),
-        tuple(_UNKNOWN_BYTES if outputs is None else size for size in results),
         gear,
         shapes[0][0] if shapes and shapes[0] else 1,
     )

@@ -236,3 +236,27 @@ def test_a_description_of_a_dataset_belongs_to_it(emulated: Card) -> None:
             acl.destroy_tensor_desc(held)
         assert mdl.set_dataset_tensor_desc(model.ins, 0, 0) == (model.ins, 0)
         assert mdl.get_dataset_tensor_desc(model.ins, 0) == 0
+
+
+def test_an_output_of_any_size_stays_within_its_data_buffer(emulated: Card) -> None:
+    with loaded(emulated, "range") as model:
+        acl, mdl = emulated.acl, emulated.acl.mdl
+        block = emulated.device(4096)
+        buffer = mdl.get_dataset_buffer(model.outs, 0)
+        emulated.ok(acl.update_data_buffer(buffer, block, 64))
+        desc = acl.create_tensor_desc(0, [4, 4], 2)
+        emulated.ok(mdl.set_dataset_tensor_desc(model.ins, desc, 0))
+        emulated.ok(model.execute_async(emulated.stream))
+        emulated.ok(acl.rt.memset(block + 64, 64, 0, 64))  # the neighbour is not touched
+        with pytest.raises(EmulatorError, match="not ordered"):
+            acl.rt.memset(block, 64, 0, 64)
+        emulated.ok(acl.rt.synchronize_stream(emulated.stream))
+        acl.destroy_tensor_desc(desc)
+        desc = acl.create_tensor_desc(0, [8, 4], 2)
+        emulated.ok(mdl.set_dataset_tensor_desc(model.ins, desc, 0))
+        assert model.execute() == 0  # 128 bytes: 64 too few are tolerated
+        emulated.ok(acl.update_data_buffer(buffer, block, 63))
+        assert model.execute() == 145000
+        assert "needs 128 bytes, its data buffer has 63" in acl.get_recent_err_msg()
+        emulated.ok(acl.update_data_buffer(buffer, model.at_out[0], 4096))
+        acl.destroy_tensor_desc(desc)
