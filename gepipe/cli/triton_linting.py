@@ -69,11 +69,12 @@ def describe(path: Path) -> ModelFile | None:
     """Return what a model file says of itself; None where it cannot be read."""
     try:
         kind, words = kind_of(path)
-        if kind == "other":
-            return ModelFile(kind, words)
-        found = inspect(path)
     except GepipeError:
         return None
+    try:
+        found = inspect(path)
+    except GepipeError:  # what it is is known all the same
+        return ModelFile(kind, words)
     sides = (found.inputs, found.outputs)
     inputs, outputs = (
         None if side is None else tuple((t.name, t.dtype, t.shape) for t in side) for side in sides

@@ -64,7 +64,7 @@ class _Reading:
             if token.kind == "end" or (opened and token.text == "]"):
                 if opened:
                     self._missing_brace(token, opened, closing)
-                message.end = token.start
+                    message.end = self._tokens[self._at - 1].end
                 return
             if opened and token.text == closing:
                 message.end = self._take().end
@@ -132,6 +132,7 @@ class _Reading:
             if depth >= _DEEPEST:
                 self._fault(opened, f"messages nest more than {_DEEPEST} deep")
                 self._at = len(self._tokens) - 1
+                message.end = self._tokens[self._at - 1].end
                 return message
             self._read_fields(message, opened, depth + 1)
             return message

@@ -93,7 +93,7 @@ def _warmup(model: Model, warmup: Message, path: str) -> Iterator[Finding]:
             size.start,
             f"{path}.batch_size",
             f"is above max_batch_size, {model.max_batch}, on which "
-            "the server never finishes loading; expected no more",
+            "the server does not finish loading; expected no more",
         )
     listed = {tensor.name: tensor for tensor in tensors(model, "input")}
     if not listed:

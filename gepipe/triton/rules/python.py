@@ -72,11 +72,12 @@ def _undeclared(model: Model, *, completes: bool) -> Iterator[Finding]:
                 "is started with --disable-auto-complete-config; expected it in words",
             )
         else:
+            then = "every request fails" if side == "input" else "answers nothing"
             yield error(
                 0,
                 side,
-                "is missing, and model.py has no auto_complete_config to fill it in: "
-                "the model loads and every request fails; expected it in words",
+                "is missing, and model.py has no auto_complete_config to fill it in: the model "
+                f"loads and {then}; expected it in words",
             )
 
 

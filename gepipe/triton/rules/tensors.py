@@ -129,7 +129,8 @@ def _against_file(
     model: Model, around: Surroundings, side: str, listed: list[Tensor]
 ) -> Iterator[Finding]:
     """Compare with what the model file says of itself, where it says anything."""
-    path = model_file(model)
+    # What a Python model does with a file beside it is its own affair.
+    path = model_file(model) if model.backend != "python" else None
     opened = around.opened(path) if path else None
     theirs = (opened.inputs if side == "input" else opened.outputs) if opened else None
     if theirs is None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from gepipe.plugins import did_you_mean
 from gepipe.triton.models import Model
 from gepipe.triton.problem import Finding, error, warning
+from gepipe.triton.rules.step import Step
 from gepipe.triton.signature import Tensor, tensors
-
-if TYPE_CHECKING:
-    from gepipe.triton.rules.ensembles import Step
 
 
 @dataclass(slots=True)
@@ -41,6 +38,7 @@ class _Wire:
 def check(model: Model, steps: list[Step]) -> Iterator[Finding]:
     """Yield what is wrong with the tensors between the steps."""
     yield from _sizes(model, steps)
+    yield from _rows(model, steps)
     wires = _wires(model, steps)
     known = all(step.model is not None for step in steps)
     for name, wire in wires.items():
@@ -115,14 +113,22 @@ def _same(name: str, wire: _Wire) -> Iterator[Finding]:
                 f"{name!r} is {list(first.tensor.shape)} from {first.model}, "
                 f"but {reader.model} is {list(theirs.shape)}; expected one shape",
             )
-        elif len(theirs.shape) != len(first.tensor.shape):
-            yield error(
-                reader.offset,
-                reader.path,
-                f"{name!r} has {len(first.tensor.shape)} extents from "
-                f"{first.model}, but {reader.model} has {len(theirs.shape)}, batch included: it "
-                "loads, and every request fails; expected as many; write the batch as -1 in the "
-                "dims of the one whose max_batch_size is 0",
+
+
+def _rows(model: Model, steps: list[Step]) -> Iterator[Finding]:
+    """Look for steps without batches that would get one; the server bridges one row, not more."""
+    if model.max_batch < 2:
+        return
+    for step in steps:
+        for key, value in step.inputs.items():
+            tensor = step.tensor("input", key)
+            if tensor is None or tensor.max_batch or tensor.dims[:1] == (-1,):
+                continue
+            yield warning(
+                value.start,
+                f"{step.path}.input_map",
+                f"{step.name} takes no batches, so requests of more than one row fail here; expected "
+                f"max_batch_size in {step.name}, or -1 in front of the dims of {key!r}",
             )
 
 

@@ -1,0 +1,217 @@
+"""Each row of lint's table on a real server: it does what lint says, and serves after `--fix`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gepipe.cli.triton_linting import describe
+from gepipe.triton.kit import STUB, Kit
+from gepipe.triton.lint import lint
+from gepipe.triton.mending import mend
+from gepipe.triton.ports import free_ports
+from tests.support import wait_until
+from tests.unit.triton.lint_table import BASE, CARDS, GOOD, PYTHON, ROWS, Row, base_files, files_of
+
+START_S = 40.0
+LOAD_S = 40.0
+HANGS_S = 4.0  # a model of these tests loads in a tenth of that
+ALL = (*ROWS, *CARDS)
+HANGING = [row for row in ALL if row.outcome == "hangs"]
+
+
+@dataclass
+class Bare:
+    """A server without models that does nothing for its user; ends by SIGKILL."""
+
+    process: subprocess.Popen[bytes]
+    url: str
+    log: Path
+    read: int = field(default=0)
+
+    def ask(self, path: str, body: Any = None, timeout_s: float = LOAD_S) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        with urllib.request.urlopen(f"{self.url}/{path}", data, timeout=timeout_s) as answer:
+            return json.loads(answer.read() or b"null")
+
+    def load(self, model: str, timeout_s: float = LOAD_S) -> str:
+        """Return what the server says of a load: `loaded`, `no answer`, or its error."""
+        try:
+            self.ask(f"v2/repository/models/{model}/load", {}, timeout_s)
+        except urllib.error.HTTPError as error:
+            return str(json.loads(error.read())["error"])
+        except OSError:
+            return "no answer"
+        return "loaded"
+
+    def infer(self, model: str) -> str:
+        """Return `answered` or the error of one request with zeros, of two rows where that may be."""
+        try:
+            config = self.ask(f"v2/models/{model}/config")
+            self.ask(
+                f"v2/models/{model}/infer", {"inputs": [*map(_zeros(config), config["input"])]}
+            )
+        except urllib.error.HTTPError as error:
+            return str(json.loads(error.read())["error"])
+        return "answered"
+
+    def said(self) -> str:
+        """Return what was logged since the last time."""
+        text = self.log.read_text(errors="replace")
+        new, self.read = text[self.read :], len(text)
+        return new
+
+
+def _zeros(config: dict[str, Any]) -> Any:
+    def tensor(stated: dict[str, Any]) -> dict[str, Any]:
+        dims = [max(int(extent), 1) for extent in stated["dims"]]
+        rows = min(2, config["max_batch_size"])
+        shape = [rows, *dims] if rows else dims
+        count = 1
+        for extent in shape:
+            count *= extent
+        dtype = stated["data_type"].removeprefix("TYPE_")
+        text = dtype == "STRING"
+        return {"name": stated["name"], "shape": shape, "datatype": "BYTES" if text else dtype,
+                "data": ["a" if text else 0] * count}  # fmt: skip
+
+    return tensor
+
+
+@contextmanager
+def serving(kit: Kit, work: Path, repository: Path) -> Iterator[Bare]:
+    work.mkdir()
+    backends = work / "backends"
+    shutil.copytree(kit.backend, backends / "python")
+    shutil.copy(kit.stub, backends / "python" / STUB)
+    (backends / "ge").mkdir()
+    (backends / "ge" / "model.py").write_text(PYTHON)
+    ports = free_ports("127.0.0.1", {"http": 0, "grpc": 0, "metrics": 0})
+    prefix = f"gepipe_lint_{os.getpid()}_{ports['http']}_"
+    command = [
+        kit.server, f"--model-repository={repository}", f"--backend-directory={backends}",
+        "--model-control-mode=explicit", "--disable-auto-complete-config", "--allow-metrics=false",
+        f"--backend-config=python,shm-region-prefix-name={prefix}",
+        *(f"--{name}-address=127.0.0.1" for name in ("http", "grpc")),
+        *(f"--{name}-port={ports[name]}" for name in ("http", "grpc")),
+    ]  # fmt: skip
+    log = work / "server.log"
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=kit.environ(),
+            start_new_session=True,
+        )  # fmt: skip
+    server = Bare(process, f"http://127.0.0.1:{ports['http']}", log)
+    try:
+        wait_until(lambda: is_live(server), START_S)
+        yield server
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        for region in Path("/dev/shm").glob(f"{prefix}*"):
+            region.unlink(missing_ok=True)
+
+
+def is_live(server: Bare) -> bool:
+    assert server.process.poll() is None, server.log.read_text(errors="replace")[-2000:]
+    with suppress(OSError):
+        server.ask("v2/health/live")
+        return True
+    return False
+
+
+def lay(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+@dataclass
+class Seen:
+    """What the server did with each row before and after `--fix`."""
+
+    before: dict[str, str] = field(default_factory=dict)
+    calls: dict[str, str] = field(default_factory=dict)
+    after: dict[str, str] = field(default_factory=dict)
+    fixed_calls: dict[str, str] = field(default_factory=dict)
+    took_s: float = 0.0
+
+
+@pytest.fixture(scope="module")
+def seen(triton_kit: Kit, tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    work = tmp_path_factory.mktemp("lint")
+    repository = work / "models"
+    lay(repository, base_files())
+    for row in ALL:
+        lay(repository / row.name, files_of(row))
+    found = Seen()
+    began = time.monotonic()
+    with serving(triton_kit, work / "server", repository) as server, ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(server.load, BASE)) == {"loaded"}
+        server.said()
+        for row in ALL:  # one by one: the log does not say whose its lines are
+            if row.outcome == "refuses":
+                found.before[row.name] = server.load(row.name) + server.said()
+        loading = [row.name for row in ALL if row.outcome in ("loads", "fails")]
+        found.before |= zip(loading, pool.map(server.load, loading), strict=True)
+        failing = [row.name for row in ALL if row.outcome == "fails"]
+        found.calls = dict(zip(failing, pool.map(server.infer, failing), strict=True))
+        mend(lint(repository, describe=describe))
+        fixed = [row.name for row in ALL if row.is_fixable]
+        found.after = dict(zip(fixed, pool.map(server.load, fixed), strict=True))
+        found.fixed_calls = dict(zip(fixed, pool.map(server.infer, fixed), strict=True))
+    found.took_s = time.monotonic() - began
+    return found
+
+
+@pytest.mark.parametrize("row", [r for r in ALL if r.outcome != "hangs"], ids=lambda row: row.name)
+def test_server_does_what_lint_says(seen: Seen, row: Row) -> None:
+    if row.outcome == "refuses":
+        assert "loaded" not in seen.before[row.name][:6]
+        assert re.search(row.words, seen.before[row.name]), seen.before[row.name]
+    else:
+        assert seen.before[row.name] == "loaded"
+    if row.outcome == "fails":
+        assert re.search(row.words, seen.calls[row.name]), seen.calls[row.name]
+
+
+@pytest.mark.parametrize("row", [r for r in ALL if r.is_fixable], ids=lambda row: row.name)
+def test_server_serves_what_was_fixed(seen: Seen, row: Row) -> None:
+    assert seen.after[row.name] == "loaded"
+    assert seen.fixed_calls[row.name] == "answered"
+
+
+def test_server_never_answers(triton_kit: Kit, tmp_path: Path) -> None:
+    repository, spaced = tmp_path / "models", tmp_path / "my models"
+    for row in HANGING:
+        lay(repository / row.name, files_of(row))
+    lay(spaced / "m", {"config.pbtxt": GOOD, "1/model.py": PYTHON})
+    with (
+        serving(triton_kit, tmp_path / "server", repository) as server,
+        serving(triton_kit, tmp_path / "other", spaced) as other,
+        ThreadPoolExecutor(len(HANGING) + 1) as pool,
+    ):
+        breaks = pool.submit(other.load, "m", HANGS_S)  # on the space in its path
+        answers = list(pool.map(lambda row: server.load(row.name, HANGS_S), HANGING))
+
+    for row, answer in zip(HANGING, answers, strict=True):
+        assert answer == "no answer" or (row.words and row.words in answer), (row.name, answer)
+    assert breaks.result() == "no answer"
+    assert "there is a space in its path" in str(lint(spaced).problems[0])
