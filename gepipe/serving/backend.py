@@ -81,7 +81,11 @@ class Backend:
         }
         self._metrics = Metrics(labels)
         self._host = ModelHost(
-            self._stage, pickled(body, self._stage), worker_environment(), self._metrics.changed
+            self._stage,
+            pickled(body, self._stage),
+            worker_environment(),
+            self._metrics.changed,
+            settings.model,
         )
         try:
             self._lay_out(declared, settings)

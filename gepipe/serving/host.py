@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import repeat
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gepipe.errors import BackendError, ClosedError, GepipeError
@@ -69,6 +70,7 @@ class ModelHost:
         body: bytes,
         environ: Mapping[str, str],
         changed: Callable[[bool], None] = lambda _: None,
+        model: Path | None = None,
     ) -> None:
         """Open the model.
 
@@ -78,11 +80,14 @@ class ModelHost:
             environ: Environment variables that workers must have as they are now.
             changed: Told when the process is lost (False), and when there is another (True); in
                 any thread.
+            model: The model file: another one is not taken in place of it later.
 
         Raises:
             GepipeError: It cannot be opened.
         """
         self._tell = changed
+        self._model = model
+        self._stamp = self._look()
         self._name, self._body, self._environ = name, body, environ
         self._links: tuple[Link, Link] | None = None
         self._slots: tuple[Slots, Slots] | None = None
@@ -187,6 +192,16 @@ class ModelHost:
                 log.debug("%s: a slot is still in use", self._name)
         self._links = None
 
+    def _look(self) -> tuple[int, ...]:
+        """Return what tells the model file from another one of the same name."""
+        if self._model is None:
+            return ()
+        try:
+            found = self._model.stat()
+        except OSError:
+            return (0,)
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
     def _current(self) -> Session:
         with self._changed:
             self._changed.wait_for(
@@ -245,7 +260,7 @@ class ModelHost:
                 self._opening = session
             session.open()
             if self._links is not None:
-                if session.info != self.info:
+                if session.info != self.info or self._look() != self._stamp:
                     raise BackendError(
                         f"{self._name}: the model file has changed; load the model again"
                     )

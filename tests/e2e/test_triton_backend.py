@@ -59,8 +59,8 @@ class Repository:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "models"
-        self._profiles = folder / "profiles"
-        self._profiles.mkdir()
+        self.profiles = folder / "profiles"
+        self.profiles.mkdir()
 
     def add(self, name: str, *config: str, backend: str = "ge") -> Path:
         """Add a model; return its version folder."""
@@ -72,7 +72,7 @@ class Repository:
 
     def card(self, name: str, text: str) -> str:
         """Add a profile; return the parameter of a model that runs on such a card."""
-        path = self._profiles / f"{name}.yaml"
+        path = self.profiles / f"{name}.yaml"
         path.write_text(f"name: {name}-{os.getpid()}\n{text}\n")
         options = {"device": "emulator", "profile": str(path)}
         return parameter("engine_options", json.dumps(options))
@@ -130,11 +130,10 @@ def fill(made: Repository, tmp: Path) -> None:
     )
     convert_onnx(folder / "model.om", graph, gears=Gears("batch", ((1,), (4,), (8,))))
 
-    busy = "devices: 1\nlatency_ms: 100"
+    made.card("busy", "devices: 1\nlatency_ms: 100")  # the environment says to use it
     lasting_model(
         made.add(
             "busy",
-            made.card("busy", busy),
             NPU,
             PRIORITIES,
         )
@@ -161,9 +160,11 @@ def repository(tmp_path_factory) -> Repository:
 
 
 @pytest.fixture(scope="module")
-def server(triton_kit, repository) -> Iterator[Server]:
+def server(triton_kit, repository, monkeypatch_module) -> Iterator[Server]:
     """Yield a server with all models loaded."""
     names = [path.name for path in repository.folder.iterdir()]
+    monkeypatch_module.setenv("GEPIPE_ACL", "emulator")
+    monkeypatch_module.setenv("GEPIPE_ACL_PROFILE", str(repository.profiles / "busy.yaml"))
     purposes = dict.fromkeys(("http", "grpc", "metrics"), 0)
     with (
         Bell() as bell,
@@ -182,6 +183,12 @@ def server(triton_kit, repository) -> Iterator[Server]:
         assert len(family) > 3 * 10  # stub, fork server and worker of each instance
         assert not run.regions()
         wait_until(lambda: not any(map(is_alive, family)), 5)
+
+
+@pytest.fixture(scope="module")
+def monkeypatch_module() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
 
 
 class Answer:

@@ -213,6 +213,21 @@ def test_process_that_dies_while_it_opens_the_model_is_told(tmp_path) -> None:
         ModelHost("model", pickled(body, "model"), worker_environment())
 
 
+def test_another_model_file_is_not_taken_in_place_of_the_first(tmp_path) -> None:
+    model = tmp_path / "model.om"
+    model.write_text("one")
+    host = ModelHost("model", pickled(Infer(), "model"), worker_environment(), model=model)
+    try:
+        host.lay_out(SlotLayout.of((INPUT,), ROWS), SlotLayout.of((OUTPUT,), ROWS))
+        model.write_text("two")
+        host.execute(0, ROWS)
+        os.kill(pid_of(host), 9)
+        with pytest.raises(ExecutionError, match="the model file has changed; load the model"):
+            host.execute(0, ROWS)
+    finally:
+        host.close()
+
+
 def test_loss_and_return_are_told() -> None:
     told: list[bool] = []
     body = pickled(Infer(), "model")
