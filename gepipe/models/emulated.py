@@ -12,13 +12,16 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from gepipe.errors import ModelLoadError
 from gepipe.models.aipp import Aipp
 from gepipe.models.onnxfile import OnnxFile
 from gepipe.models.options import ConvertOptions
 from gepipe.models.shapes import Shapes
+
+#: An ONNX graph with its weights is one protobuf message.
+_MOST_BYTES: Final = (2 << 30) - 1
 
 
 def convert_emulated(  # noqa: PLR0913, PLR0917 - what a conversion is made of
@@ -45,6 +48,11 @@ def convert_emulated(  # noqa: PLR0913, PLR0917 - what a conversion is made of
         ModelLoadError: It failed.
     """
     del options
+    files = (model.path, *(model.path.parent / name for name in model.external))
+    if sum(file.stat().st_size for file in files) > _MOST_BYTES:
+        raise ModelLoadError(
+            f"{model.path}: the emulator takes models of at most 2 GiB, weights included"
+        )
     request = {
         "model": str(model.path),
         "external": list(model.external),

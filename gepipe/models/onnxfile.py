@@ -159,6 +159,8 @@ def _fields(data: Buffer, first: int, end: int) -> Iterator[Field]:
     while first < end:
         key, first = _varint(data, first, end)
         number, wire = key >> 3, key & 7
+        if not number:  # as where a file goes on with zeros
+            raise ValueError(f"there is no field 0, as at byte {first}")
         if wire == _VARINT:
             value, first = _varint(data, first, end)
             yield number, wire, value, first

@@ -11,6 +11,7 @@ import pytest
 
 from gepipe.errors import ConfigError, ModelLoadError
 from gepipe.models.convert import convert, ensure_om
+from gepipe.models.emulated import convert_emulated
 from gepipe.models.header import read_header
 from gepipe.models.inspection import inspect
 from gepipe.models.kind import kind_of, require_om, require_onnx
@@ -137,6 +138,26 @@ def test_what_is_no_file_to_read_is_a_mistake_of_the_caller(tmp_path):
             kind_of(tmp_path / name)
     with pytest.raises(ConfigError, match="device"):
         inspect(Path("/dev/zero"))
+
+
+def test_a_file_that_goes_on_with_zeros_is_damaged_and_that_is_seen_at_once(tmp_path):
+    path = doubling_model(tmp_path / "m.onnx")
+    os.truncate(path, 4 << 30)
+
+    with pytest.raises(ModelLoadError, match="damaged or cut off: there is no field 0"):
+        read_onnx(path)
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_model_too_large_for_the_emulator_is_refused_at_once(tmp_path):
+    path = external_model(tmp_path)
+    os.truncate(tmp_path / "m.data", 3 << 30)
+    plan = plan_conversion(path, ConvertOptions(soc="emulator", gears=(1,)))
+
+    with pytest.raises(ModelLoadError, match="at most 2 GiB"):
+        convert_emulated(
+            plan.model, tmp_path / "m.om", plan.shapes, plan.options, None, tmp_path / "log", 1.0
+        )
 
 
 def test_the_header_of_an_om_file_is_read(tmp_path):
