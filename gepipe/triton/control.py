@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
-from gepipe.errors import GepipeError
+from gepipe.errors import ConfigError, GepipeError
+from gepipe.triton.ports import at
 
+_LOAD: Final = "/inference.GRPCInferenceService/RepositoryModelLoad"
 _ANSWER_S: Final = 10.0
+_UNLOAD_S: Final = 3.0  # a millisecond by itself
 
 
 class ControlError(GepipeError):
@@ -29,10 +31,12 @@ class Control:
     Attributes:
         host: Its address.
         port: Its HTTP port.
+        grpc_port: Its gRPC port.
     """
 
     host: str
     port: int
+    grpc_port: int
 
     def is_live(self) -> bool:
         """Whether it answers at all."""
@@ -42,28 +46,37 @@ class Control:
             return False
         return True
 
-    def load(self, model: str, *, config: Mapping[str, Any] | None = None) -> None:
+    def load(self, model: str) -> None:
         """Load a model, or its new version; returns when it serves, which may take any time.
 
-        Args:
-            model: Its name.
-            config: What to take in place of its config.pbtxt.
+        This one call goes by gRPC: by HTTP it would hold up every client whose connection has
+        fallen to the same thread of the server, for as long as it takes.
 
         Raises:
             ControlError: It does not load; what was loaded before serves on.
+            ConfigError: The library is missing.
         """
-        body = None
-        if config is not None:
-            body = {"parameters": {"config": json.dumps(config)}}
-        self._call("POST", f"/v2/repository/models/{quote(model)}/load", body, timeout_s=None)
+        try:
+            import grpc
+        except ImportError as error:
+            raise ConfigError(f"{error}; expected `pip install 'gepipe[triton]'`") from error
+        name = model.encode()
+        request = b"\x12" + _varint(len(name)) + name  # RepositoryModelLoadRequest.model_name
+        options = [("grpc.enable_http_proxy", 0)]
+        with grpc.insecure_channel(at(self.host, self.grpc_port), options) as channel:
+            try:
+                channel.unary_unary(_LOAD)(request)
+            except grpc.RpcError as error:
+                raise ControlError(error.details() or str(error.code())) from error
 
     def unload(self, model: str) -> None:
         """Unload a model; what it works on comes to its end.
 
         Raises:
-            ControlError: The server does not answer.
+            ControlError: The server does not answer, as while it loads a model.
         """
-        self._call("POST", f"/v2/repository/models/{quote(model)}/unload", {})
+        path = f"/v2/repository/models/{quote(model)}/unload"
+        self._call("POST", path, {}, timeout_s=_UNLOAD_S)
 
     def index(self) -> list[dict[str, Any]]:
         """Return name, version, state and reason of every model that the server sees.
@@ -142,3 +155,12 @@ def _reason(text: str) -> str:
     except ValueError:
         return text.strip()
     return str(found.get("error", text)) if isinstance(found, dict) else text
+
+
+def _varint(number: int) -> bytes:
+    """Return a number as protobuf writes it."""
+    written = bytearray()
+    while number > 0x7F:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*written, number])

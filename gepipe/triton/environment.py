@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from importlib.metadata import Distribution, distribution
+from importlib.metadata import Distribution
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,31 +72,23 @@ def environment_for(python: Interpreter) -> Environment:
     return Environment(cache_folder("triton") / name, python)
 
 
-def newest(python: str | None = None) -> Environment:
-    """Return an environment that is made: for the Python asked for, else for the newest.
+def newest(version: str | None = None) -> Environment:
+    """Return an environment that is made: for that version of Python, else for the newest.
 
     Raises:
         ConfigError: There is none yet.
     """
-    versions = [python] if python in interpreter.SUPPORTED else interpreter.SUPPORTED
-    if python is not None and python not in interpreter.SUPPORTED:
-        versions = [interpreter.find(python).version]
+    versions = interpreter.SUPPORTED if version is None else (version,)
     own = cache_folder("triton")
-    for version in versions:
-        folder = own / f"{SERVER_VERSION}-py{version}"
-        stamp = Environment(folder, Interpreter(folder, version, None)).stamp()
-        if stamp:
-            return Environment(folder, Interpreter(Path(stamp["base"]), version, None))
-    option = f" --python {python}" if python else ""
+    for each in versions:
+        made = environment_for(Interpreter(Path(f"python{each}"), each, None))
+        if made.stamp():
+            return made
+    option = f" --python {version}" if version else ""
     raise ConfigError(
         f"Triton is not installed; expected --server PATH, $TRITON_HOME, /opt/tritonserver, or an "
         f"environment in {own}; to make that: gepipe triton install{option}"
     )
-
-
-def is_current(made: Environment) -> bool:
-    """Whether an environment holds the gepipe that runs this."""
-    return made.stamp().get("gepipe") == digest_of(distribution("gepipe"))
 
 
 def digest_of(package: Distribution) -> str:

@@ -79,7 +79,6 @@ def install(
         _prove(found)
         made.set_stamp(
             {
-                "base": str(made.interpreter.path),
                 "gepipe": digest_of(package),
                 "requirements": sorted({*done, SERVER, *wanted, *listed}),
             }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +27,6 @@ class Kit:
         version: Of Triton, such as `2.51.0`; empty where no file tells.
         backend: Folder of its Python backend.
         stub: The stub for `python`.
-        caches: Folder of its response caches; it need not exist.
         python: The Python that stubs run in.
         python_version: Its version, such as `3.11`.
         libraries: Folders in which the dynamic linker must look.
@@ -37,7 +36,6 @@ class Kit:
     version: str
     backend: Path
     stub: Path
-    caches: Path
     python: Path
     python_version: str
     libraries: tuple[Path, ...]
@@ -65,19 +63,27 @@ def find(server: Path | None = None, python: str | None = None) -> Kit:
     Args:
         server: The program, or the folder of its installation. By default `$TRITON_HOME`,
             /opt/tritonserver, or what `gepipe triton install` has fetched, in this order.
-        python: Path of the Python for the stubs, or a version such as `3.11`; by default the
-            private environment that `gepipe triton install` makes.
+        python: The Python for the stubs: a path or a command, or such as `3.11` for the private
+            environment of that version; by default the private environment that fits.
 
     Raises:
         ConfigError: There is none, or no Python that fits its stub.
     """
+    if server is None and (named := os.environ.get("TRITON_HOME")):
+        server = Path(named)
+    if server is None and (_OFFICIAL / "bin" / "tritonserver").exists():
+        server = _OFFICIAL
     if server is not None:
         return _installed(_home_of(server), python)
-    if named := os.environ.get("TRITON_HOME"):
-        return _installed(_home_of(Path(named)), python)
-    if (_OFFICIAL / "bin" / "tritonserver").exists():
-        return _installed(_OFFICIAL, python)
-    return of_environment(environment.newest(python))
+    if python is None or python in interpreter.SUPPORTED:
+        return of_environment(environment.newest(python))
+    found = interpreter.find(python)
+    made = of_environment(environment.newest())
+    stub = made.stub.parent.parent / found.version / STUB
+    libraries = (made.libraries[0], *_folders(found))
+    return replace(
+        made, stub=stub, python=found.path, python_version=found.version, libraries=libraries
+    )
 
 
 def of_environment(made: environment.Environment) -> Kit:
@@ -88,11 +94,14 @@ def of_environment(made: environment.Environment) -> Kit:
         environment.SERVER_VERSION,
         home / "backends" / "python",
         home / "python_backend_stubs" / made.interpreter.version / STUB,
-        home / "caches",
         made.python,
         made.interpreter.version,
         (made.packages / "nvidia_pytriton.libs", made.libraries),
     )
+
+
+def _folders(python: interpreter.Interpreter) -> tuple[Path, ...]:
+    return (python.library.parent,) if python.library else ()
 
 
 def _home_of(path: Path) -> Path:
@@ -125,20 +134,16 @@ def _installed(home: Path, python: str | None) -> Kit:
         told = (home / "TRITON_VERSION").read_text().strip()
     except OSError:
         told = ""
-    if python is None:
-        made = environment.newest(version)
-        path, found = made.python, made.interpreter
+    if python is None or python in interpreter.SUPPORTED:
+        made = environment.newest(python or version)
+        path, its = made.python, made.interpreter.version
+        libraries: tuple[Path, ...] = (made.libraries,)
     else:
         found = interpreter.find(python)
-        path = found.path
-    if found.version != version:
-        raise ConfigError(
-            f"{path}: Python {found.version}; expected {version}, for which {stub} is built"
-        )
-    libraries = [home / "lib"]
-    if found.library is not None:
-        libraries.append(found.library)
-    return Kit(program, told, backend, stub, home / "caches", path, version, tuple(libraries))
+        path, its, libraries = found.path, found.version, _folders(found)
+    if its != version:
+        raise ConfigError(f"{path}: Python {its}; expected {version}, for which {stub} is built")
+    return Kit(program, told, backend, stub, path, version, (home / "lib", *libraries))
 
 
 def stub_version(stub: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal
@@ -96,8 +97,9 @@ class Loader:
 
     def close(self) -> None:
         """End the thread; the server must have ended, or nothing be loading."""
-        while not self._tasks.empty():
-            self._tasks.get()
+        with suppress(queue.Empty):
+            while True:
+                self._tasks.get_nowait()
         self._tasks.put(None)
         self._thread.join()
 

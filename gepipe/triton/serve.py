@@ -114,8 +114,10 @@ def serve(options: ServeOptions, tell: Say, say: Say) -> None:
                 while not stop.is_asked():
                     turn()
                 health.report = Report("stopping")
-                say("stopping: no new requests; those that run come to their end")
-                server.stop(options.stop_timeout_s, stop.bell, say, stop.is_urgent)
+                if not keeper.is_starting:
+                    say("stopping: no new requests; those that run come to their end")
+                    server.stop(options.stop_timeout_s, stop.bell, say, stop.is_urgent)
+                server.close()
                 say("stopped")
             finally:
                 server.close()  # a load that hangs comes back by that, and the loader ends

@@ -74,7 +74,7 @@ class Server:
         self.ports = dict(ports)
         self.host = host
         self.log = log or run.folder / "server.log"
-        self.control = Control(reachable(host), ports["http"])
+        self.control = Control(reachable(host), ports["http"], ports["grpc"])
         #: Models with a dead instance, which never come to an end by themselves.
         self.dead: set[str] = set()
         backends, models = lay_out(kit, run, repository)
@@ -188,7 +188,11 @@ class Server:
         self.close()
 
     def close(self) -> None:
-        """End it at once, and wait until its stubs have left."""
+        """End it at once, and its stubs if they do not leave by themselves.
+
+        A stub holds the server's sockets: whoever calls would wait for an answer as long as it is
+        there.
+        """
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
@@ -196,6 +200,7 @@ class Server:
         with Bell() as pause:
             while self.run.processes() and time.monotonic() < end:
                 pause.wait(_TICK_S)
+        self.run.clean()
 
     def _drain(self, bell: Bell, is_over: Callable[[], bool]) -> bool:
         """Unload all models; return whether all came to an end in time."""

@@ -47,6 +47,32 @@ class TritonPythonModel:
     def execute(self, requests):
         return []
 """
+LATE = """
+import threading
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            x = pb_utils.get_input_tensor_by_name(request, "x").as_numpy().copy()
+            answer = [pb_utils.InferenceResponse([pb_utils.Tensor("y", x)])]
+            sender = request.get_response_sender()
+            final = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+            threading.Timer(float(x[0, 1]), sender.send, answer, {"flags": final}).start()
+            pb_utils.Logger.log_error("it has begun")
+"""
+ENDLESS = """
+import threading
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        threading.Event().wait(600)
+
+    def execute(self, requests):
+        return []
+"""
 TENSORS = """
 max_batch_size: 4
 input [ { name: "x" data_type: TYPE_FP64 dims: [ 2 ] } ]
@@ -122,12 +148,14 @@ class Serve:
         self.http = int(re.search(r"HTTP http://127\.0\.0\.1:(\d+)", text)[1])
         self.health = int(re.search(r"health http://127\.0\.0\.1:(\d+)", text)[1])
         self.prefix = re.search(r"/(gepipe_\d+_\w+)\.log", text)[1]
-        self.control = Control("127.0.0.1", self.http)
+        self.control = Control("127.0.0.1", self.http, 0)
 
     @property
     def server_pid(self) -> int:
-        (child,) = [c for c in children_of(self.process.pid) if "tritonserver" in c.command[0]]
-        return child.pid
+        for child in children_of(self.process.pid):
+            if any("tritonserver" in word for word in child.command[:1]):
+                return child.pid
+        return 0
 
     def stubs(self, model: str = "") -> list[int]:
         return [
@@ -294,6 +322,55 @@ def test_a_second_signal_ends_it_at_once(serve) -> None:
     assert time.monotonic() - began < 5
     assert subject.regions() == []
     request.join()
+
+
+def test_a_model_that_answers_late_is_waited_for(serve, repository) -> None:
+    (repository / "one" / "1" / "model.py").write_text(LATE)
+    subject = serve()
+    answers: list[float] = []
+    request = threading.Thread(target=lambda: answers.append(subject.infer("one", 5, 1)))
+    request.start()
+    subject.wait_for("it has begun")
+
+    assert subject.stop() == 0
+    request.join()
+    assert answers == [5]
+
+
+def test_a_stop_does_not_wait_for_a_model_that_never_loads(serve, repository) -> None:
+    (repository / "one" / "1" / "model.py").write_text(ENDLESS)
+    subject = serve(ready=False)
+    wait_until(lambda: subject.stubs("one"), 20)
+
+    began = time.monotonic()
+    code = subject.stop()
+
+    assert code == 0
+    assert time.monotonic() - began < 8
+    assert list(Path("/dev/shm").glob(f"gepipe_{subject.process.pid}_*")) == []
+
+
+def test_a_stop_does_not_wait_for_a_version_that_never_loads(serve, repository) -> None:
+    subject = serve("--stop-timeout", "2s")
+    (repository / "one" / "1" / "model.py").write_text(ENDLESS)
+    wait_until(lambda: len(subject.stubs("one")) == 2, 10)
+
+    began = time.monotonic()
+    code = subject.stop()
+
+    assert code == 0
+    assert time.monotonic() - began < 10
+    assert subject.regions() == []
+
+
+def test_a_server_that_ends_by_itself_is_said(serve) -> None:
+    subject = serve()
+
+    os.kill(subject.server_pid, signal.SIGKILL)
+
+    assert subject.process.wait(20) == 4
+    assert "tritonserver: it was ended by SIGKILL" in subject.text
+    assert subject.regions() == []
 
 
 def test_a_taken_port_is_found_before_anything_starts(serve) -> None:
