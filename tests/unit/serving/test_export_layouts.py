@@ -1,0 +1,253 @@
+"""What the two layouts write for made-up models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gepipe.engines.engine import EngineOptions
+from gepipe.serving.client_text import client_text, curl_text, tensor_lines
+from gepipe.serving.layout_ensemble import (
+    ensemble_files,
+    infer_config,
+    post_config,
+    pre_config,
+    top_config,
+)
+from gepipe.serving.layout_fused import fused_config, fused_files
+from gepipe.spec.load import loads
+from gepipe.tensors import TensorSpec
+from gepipe.triton.config import ModelConfig, Tensor, config_text
+from tests.support import doubling_model
+from tests.unit.serving.plans import message_of, parameters_of, plan_of
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return doubling_model(tmp_path / "net.onnx")
+
+
+def batching(config: ModelConfig) -> dict:
+    return message_of(config_text(config)).get("dynamic_batching", {})
+
+
+def test_an_ensemble_is_four_models_and_every_file_of_them(model: Path) -> None:
+    files, modules = ensemble_files(plan_of(model), 3)
+
+    assert sorted(files) == [
+        "tiny/3/.keep",
+        "tiny/config.pbtxt",
+        "tiny_inference/3/model.onnx",
+        "tiny_inference/config.pbtxt",
+        "tiny_postprocess/3/model.py",
+        "tiny_postprocess/3/pipeline.yaml",
+        "tiny_postprocess/config.pbtxt",
+        "tiny_preprocess/3/model.py",
+        "tiny_preprocess/3/pipeline.yaml",
+        "tiny_preprocess/config.pbtxt",
+    ]
+    assert files["tiny_inference/3/model.onnx"] == model
+    assert modules == ()
+
+
+def test_a_fused_model_holds_the_whole_pipeline(model: Path) -> None:
+    files, _ = fused_files(plan_of(model, batch=16), 1)
+
+    assert sorted(files) == [
+        "tiny/1/model.onnx",
+        "tiny/1/model.py",
+        "tiny/1/pipeline.yaml",
+        "tiny/config.pbtxt",
+    ]
+    text = files["tiny/1/pipeline.yaml"]
+    assert isinstance(text, bytes)
+    spec = loads(text.decode())
+    assert spec.pre.batch_size == 16
+    assert spec.infer.model == Path("model.onnx")
+    assert len(spec.pre.ops) == 3
+    assert spec.profile is not None
+    assert spec.profile.queue == 128
+
+
+def test_each_step_is_given_its_own_operators_only(model: Path) -> None:
+    files, _ = ensemble_files(plan_of(model), 1)
+
+    def spec(step: str):
+        text = files[f"tiny_{step}/1/pipeline.yaml"]
+        assert isinstance(text, bytes)
+        return loads(text.decode())
+
+    assert (len(spec("preprocess").pre.ops), spec("preprocess").post.ops) == (3, ())
+    assert (spec("postprocess").pre.ops, len(spec("postprocess").post.ops)) == ((), 1)
+    assert spec("preprocess").infer.model is None
+
+
+def test_weights_beside_the_model_come_along(tmp_path: Path) -> None:
+    import onnx
+
+    path = doubling_model(tmp_path / "net.onnx")
+    loaded = onnx.load(str(path))
+    onnx.save(
+        loaded,
+        str(path),
+        save_as_external_data=True,
+        location="net.weights",
+        size_threshold=0,
+        convert_attribute=False,
+    )
+
+    files, _ = ensemble_files(plan_of(path), 1)
+
+    assert files["tiny_inference/1/net.weights"] == tmp_path / "net.weights"
+
+
+def test_instances_come_from_the_plan(model: Path) -> None:
+    engines = [EngineOptions(device=device) for device in (2, 2, 5, 5)]
+    plan = plan_of(model, engine="ge", engines=engines, pre=7)
+
+    groups = [
+        message_of(config_text(make(plan)))["instance_group"]
+        for make in (pre_config, infer_config, post_config, fused_config)
+    ]
+
+    assert groups == [
+        [{"kind": "KIND_CPU", "count": 7}],
+        [{"kind": "KIND_MODEL", "count": 4}],
+        [{"kind": "KIND_CPU", "count": 1}],
+        [{"kind": "KIND_CPU", "count": 1}],
+    ]
+    assert parameters_of(config_text(infer_config(plan)))["device_ids"] == "2,5"
+
+
+def test_the_backend_is_told_what_the_engine_is_told(model: Path) -> None:
+    options = EngineOptions(
+        1, 1, 8, "fp16", (1, 4, 8), 0.05, {"device": "emulator", "profile": "published"}
+    )
+    plan = plan_of(model, engine="ge", engines=[options], gears=(1, 4, 8))
+
+    assert parameters_of(config_text(infer_config(plan))) == {
+        "device_ids": "1",
+        "engine": "ge",
+        "engine_options": '{"device": "emulator", "profile": "published"}',
+        "gears": "1,4,8",
+        "precision": "fp16",
+        "stage": "inference",
+        "timeout": "50ms",
+    }
+
+
+def test_what_the_backend_is_told_it_understands(model: Path, tmp_path: Path) -> None:
+    from gepipe.serving.settings import Settings
+
+    text = config_text(infer_config(plan_of(model, engines=[EngineOptions(threads=3)])))
+    config = message_of(text)
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "model.onnx").write_bytes(model.read_bytes())
+
+    settings = Settings.read(config, tmp_path / "1", "tiny_inference_0_0", 8)
+
+    assert (settings.stage, settings.engine) == ("inference", "onnxruntime")
+    assert settings.options == EngineOptions(threads=3, batch_size=8)
+
+
+@pytest.mark.parametrize(
+    ("gears", "batch", "preferred"),
+    [((), 8, None), ((1, 4, 8), 8, [1, 4, 8]), ((1, 4, 8), 4, [1, 4]), ((8,), 32, [8, 32])],
+)
+def test_gears_are_the_preferred_sizes(model: Path, gears, batch, preferred) -> None:
+    found = batching(infer_config(plan_of(model, gears=gears, batch=batch)))
+
+    assert found.get("preferred_batch_size") == preferred
+
+
+def test_queues_are_bounded_and_no_priority_is_there_unless_it_is_asked_for(model: Path) -> None:
+    plan = plan_of(model)
+
+    for config in (pre_config(plan), infer_config(plan)):
+        assert batching(config)["default_queue_policy"]["max_queue_size"] == 128
+        assert "priority_levels" not in batching(config)
+    # A batcher before the decoder must not merge: one instance would do what others could.
+    assert batching(pre_config(plan))["preferred_batch_size"] == [1]
+
+
+def test_a_profile_reaches_the_server(model: Path) -> None:
+    plan = plan_of(model, more="profile: {preset: latency, queue: 7}\n  max_wait: 3ms")
+
+    for config in (pre_config(plan), infer_config(plan)):
+        found = batching(config)
+        assert found["default_queue_policy"]["max_queue_size"] == 7
+        assert (found["priority_levels"], found["default_priority_level"]) == ("2", "2")
+    assert batching(infer_config(plan))["max_queue_delay_microseconds"] == "3000"
+    assert "max_queue_delay_microseconds" not in batching(pre_config(plan))
+
+
+def test_a_row_that_is_one_number_is_given_an_axis(model: Path) -> None:
+    plan = plan_of(
+        model,
+        inputs=[TensorSpec("id", "int64", ())],
+        outputs=[TensorSpec("score", "float16", ())],
+    )
+
+    infer, post = (message_of(config_text(make(plan))) for make in (infer_config, post_config))
+
+    assert infer["input"] == [
+        {"name": "id", "data_type": "TYPE_INT64", "dims": ["1"], "reshape": {}}
+    ]
+    assert infer["output"] == [{"name": "score", "data_type": "TYPE_FP16", "dims": ["1"]}]
+    assert post["input"][0] == {
+        "name": "score",
+        "data_type": "TYPE_FP16",
+        "dims": ["1"],
+        "reshape": {},
+    }
+
+
+def test_names_of_the_model_cannot_collide_with_those_of_clients(model: Path) -> None:
+    plan = plan_of(
+        model,
+        inputs=[TensorSpec("RESULT", "float32", (3,)), TensorSpec("meta", "float32", (3,))],
+        outputs=[TensorSpec("IMAGE", "float32", (3,)), TensorSpec("meta", "float32", (3,))],
+    )
+
+    steps = message_of(config_text(top_config(plan)))["ensemble_scheduling"]["step"]
+
+    wires = [name for step in steps for name in step["output_map"].values()]
+    assert len(wires) == len(set(wires)) == 6
+
+
+def test_configurations_differ_by_nothing_but_the_pipeline(model: Path) -> None:
+    one, again = (ensemble_files(plan_of(model), 1)[0] for _ in range(2))
+
+    assert one == again
+    for content in one.values():
+        if isinstance(content, bytes):
+            assert str(model.parent).encode() not in content
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (Tensor("IMAGE", "STRING", (1,)), "takes IMAGE, BYTES [rows, 1]: 1 to 8 rows, each the "),
+        (Tensor("INPUT", "FP16", (3, 4)), "takes INPUT, FP16 [rows, 3, 4]: 1 to 8 rows"),
+    ],
+)
+def test_tensors_are_told_in_plain_words(model: Path, given: Tensor, line: str) -> None:
+    takes, makes = tensor_lines(plan_of(model, given=given))
+
+    assert takes.startswith(line)
+    assert makes == "makes RESULT, BYTES [rows, 1]: for each row its result as JSON text"
+
+
+def test_curl_is_offered_where_the_input_is_bytes(model: Path) -> None:
+    assert "--data-binary @photo.jpg" in curl_text(plan_of(model))
+    assert curl_text(plan_of(model, given=Tensor("INPUT", "FP32", (3,)))) == ""
+
+
+@pytest.mark.parametrize("given", [None, Tensor("INPUT", "BOOL", (3, 4))])
+def test_the_client_is_python(model: Path, given: Tensor | None) -> None:
+    text = client_text(plan_of(model, given=given))
+
+    compile(text, "client.py", "exec")
+    if given is not None:
+        assert "row.reshape((1, 3, 4)), dtype=np.bool_" in text
