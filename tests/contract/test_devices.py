@@ -188,6 +188,14 @@ def test_a_reset_waits_for_the_default_context(make: Callable[..., Card]) -> Non
         assert rt.destroy_stream(stream) == 107002
 
 
+def test_a_reset_tells_what_failed_on_the_default_stream(make: Callable[..., Card]) -> None:
+    card = make("compatible", faults=[{"call": "mdl.execute_async", "code": 507011}])
+    card.ok(card.acl.init())
+    card.ok(card.acl.rt.set_device(0))
+    card.ok(card.loaded().execute_async(0))
+    assert card.acl.rt.reset_device(0) == 507011
+
+
 def test_reset_device_undoes_one_set_device(emulated: Card) -> None:
     rt = emulated.acl.rt
     emulated.ok(rt.set_device(0))
