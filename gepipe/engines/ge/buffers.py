@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from gepipe.engines.ge.description import Tensor
 from gepipe.engines.ge.gear import Gear
+from gepipe.engines.ge.interface import Tensor
 from gepipe.engines.ge.memory import DevicePool
 from gepipe.engines.ge.runtime import Acl
 from gepipe.engines.ge.session import Session

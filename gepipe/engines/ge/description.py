@@ -1,23 +1,21 @@
-"""What a model takes and gives, as ACL describes it, in gepipe's terms."""
+"""Reading from ACL what a model takes and gives."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from gepipe.engines.ge.interface import Description, Ranges, Shape, Tensor
 from gepipe.engines.ge.runtime import Acl
 from gepipe.errors import DeviceError, ModelLoadError
-from gepipe.tensors import DTYPE_OF_ACL, DTYPES, DYNAMIC
+from gepipe.tensors import DTYPE_OF_ACL, DYNAMIC
 
 #: The input that holds the gear. ACL fills it; nobody else may.
 GEAR_INPUT: Final = "ascend_mbatch_shape_data"
 _DYNAMIC_AIPP: Final = "ascend_dynamic_aipp_data"
 _STATIC_AIPP: Final = 1
-#: Memory of a tensor that has no bound, until its first batch tells how much, or no elements.
-_LEAST: Final = 64
 _NODE_NAME: Final = re.compile(r"^.+:\d+:(?P<tensor>.+)$", re.DOTALL)
 _OTHER_TYPES: Final = {
     13: "STRING",
@@ -31,75 +29,6 @@ _OTHER_TYPES: Final = {
     35: "FP8_E5M2",
     36: "FP8_E4M3FN",
 }
-
-Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """An input or output.
-
-    Attributes:
-        index: Its place in the dataset.
-        name: Its name in the network, without the node that makes it.
-        dtype: NumPy's name of its type.
-        dims: Extents, -1 where a gear or the request decides.
-        nbytes: At its largest; 0 where it has no bound.
-        format: ACL's number of its format.
-        pixels: Whether static AIPP takes it as uint8 pixels.
-    """
-
-    index: int
-    name: str
-    dtype: str
-    dims: Shape
-    nbytes: int
-    format: int = 2
-    pixels: bool = False
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes an element."""
-        return DTYPES[self.dtype].itemsize
-
-    @property
-    def room(self) -> int:
-        """Bytes of memory that it takes at first."""
-        return self.nbytes or _LEAST
-
-    def __str__(self) -> str:
-        extents = ", ".join("?" if extent == DYNAMIC else str(extent) for extent in self.dims)
-        return f"{self.name!r}: {self.dtype} [{extents}]"
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """A model's interface.
-
-    Attributes:
-        inputs: Without the input that holds the gear.
-        outputs: In order.
-        gear_index: Place of the input that holds the gear; -1 where there is none.
-        gear_nbytes: Bytes of it.
-        kind: `static`, `batch`, `hw`, `dims` or `range`.
-        settings: Each gear: (batch,), (height, width), or the dims of all inputs.
-        ranges: Of a model for ranges of shapes: for each input, (lowest, highest) per axis, -1 for
-            no bound; empty where this CANN does not tell.
-    """
-
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    gear_index: int = -1
-    gear_nbytes: int = 0
-    kind: str = "static"
-    settings: tuple[Shape, ...] = ()
-    ranges: tuple[tuple[tuple[int, int], ...], ...] = ()
-
-    @property
-    def dataset_nbytes(self) -> list[int]:
-        """Bytes of memory of each tensor, the input that holds the gear included."""
-        sizes = [tensor.room for tensor in (*self.inputs, *self.outputs)]
-        return [*sizes, self.gear_nbytes] if self.gear_nbytes else sizes
 
 
 def describe(acl: Acl, desc: int, path: Path, model_id: int | None = None) -> Description:
@@ -140,7 +69,7 @@ def describe(acl: Acl, desc: int, path: Path, model_id: int | None = None) -> De
         for index in range(acl.get_num_outputs(desc))
     ]
     kind, settings = ("static", ()) if gear_index < 0 else _gears(acl, desc)
-    ranges: tuple[tuple[tuple[int, int], ...], ...] = ()
+    ranges: tuple[Ranges, ...] = ()
     if gear_index < 0 and any(DYNAMIC in tensor.dims for tensor in inputs):
         kind = "range"
         ranges = _ranges(acl, desc, inputs)
@@ -219,7 +148,7 @@ def _gears(acl: Acl, desc: int) -> tuple[str, tuple[Shape, ...]]:
     return "dims", tuple(_extents(gear) for gear in gears)
 
 
-def _ranges(acl: Acl, desc: int, inputs: list[Tensor]) -> tuple[tuple[tuple[int, int], ...], ...]:
+def _ranges(acl: Acl, desc: int, inputs: list[Tensor]) -> tuple[Ranges, ...]:
     if not acl.has("mdl.get_input_dims_range"):
         return ()
     found = []

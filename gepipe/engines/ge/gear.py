@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gepipe.engines.ge.description import Description, Shape, Tensor
+from gepipe.engines.ge.interface import Description, Shape, Tensor
 from gepipe.tensors import DYNAMIC
 
 Rows = tuple[Shape, ...]

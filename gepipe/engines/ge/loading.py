@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from gepipe.engines.ge.buddy import charged, span
-from gepipe.engines.ge.description import Description, describe
+from gepipe.engines.ge.description import describe
+from gepipe.engines.ge.interface import Description
 from gepipe.engines.ge.memory import free_memory, gib
 from gepipe.engines.ge.modelfile import ModelFile
 from gepipe.engines.ge.runtime import HUGE_FIRST, Acl

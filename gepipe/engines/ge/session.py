@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping
 from functools import partial
 
-from gepipe.engines.ge.description import Shape, describe
+from gepipe.engines.ge.description import describe
 from gepipe.engines.ge.gear import Gear, input_shapes
+from gepipe.engines.ge.interface import Shape
 from gepipe.engines.ge.library import Library, with_patience
 from gepipe.engines.ge.loading import Loading, pool_nbytes
 from gepipe.engines.ge.memory import DevicePool

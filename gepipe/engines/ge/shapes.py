@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from gepipe.engines.ge.description import Description, Shape, Tensor
 from gepipe.engines.ge.gear import Gear, Group, Rows
+from gepipe.engines.ge.interface import Description, Ranges, Shape, Tensor
 from gepipe.errors import ConfigError, TensorMismatchError
 from gepipe.tensors import DYNAMIC, TensorSpec
 
@@ -50,7 +50,8 @@ class Shapes:
         for rows, group in self._groups.items():
             self._groups[rows] = Group(tuple(sorted(group.gears)), group.gears)
         if gears and not self._groups:
-            raise ConfigError(f"{path}: no gear has the shapes {self._pinned}; {self.listed()}")
+            wanted = ", ".join(f"{name!r}: {list(row)}" for name, row in self._pinned.items())
+            raise ConfigError(f"{path}: no gear has rows of the shapes {wanted}; {self.listed()}")
         self.is_range = description.kind == "range"
         self.sizes = self._range_sizes() if self.is_range else self._gear_sizes()
         self.inputs = tuple(self._specs(description.inputs, [g.inputs for g in self._all()]))
@@ -110,11 +111,12 @@ class Shapes:
     def listed(self) -> str:
         """Return the gears as text."""
         description = self._description
-        if description.kind == "static":
-            shapes = ", ".join(str(tensor) for tensor in description.inputs)
-            return f"the model takes {shapes}"
-        if description.kind == "range":
-            return f"the model takes {description.ranges or 'ranges of shapes'}"
+        if description.kind in ("static", "range"):
+            shapes = [
+                f"{tensor.name!r}: {tensor.dtype} {_ranged(description.ranges_of(at))}"
+                for at, tensor in enumerate(description.inputs)
+            ]
+            return f"the model takes {', '.join(shapes)}"
         what = {"batch": "batch sizes", "hw": "[height, width]", "dims": "dims of all inputs"}
         values = [
             str(value[0]) if len(value) == 1 else str(list(value)) for value in description.settings
@@ -204,18 +206,14 @@ class Shapes:
     def _check_range(self, rows: Rows) -> None:
         description = self._description
         for at, (tensor, row) in enumerate(zip(description.inputs, rows, strict=True)):
-            pairs = (
-                description.ranges[at]
-                if description.ranges
-                else tuple((n, n) if n != DYNAMIC else (0, DYNAMIC) for n in tensor.dims)
-            )
+            pairs = description.ranges_of(at)
             if len(row) + 1 != len(pairs) or any(
                 extent < low or (high != DYNAMIC and extent > high)
                 for extent, (low, high) in zip(row, pairs[1:], strict=True)
             ):
                 raise TensorMismatchError(
-                    f"{self._path}: input {tensor.name!r} takes rows within "
-                    f"{[list(pair) for pair in pairs[1:]]}, got {list(row)}"
+                    f"{self._path}: input {tensor.name!r} takes rows within {_ranged(pairs[1:])}, "
+                    f"got {list(row)}"
                 )
 
 
@@ -233,6 +231,15 @@ def parse_pinned(option: Any) -> dict[str, Shape]:
     ):
         raise ConfigError(f"ge: shapes: expected {{input: [extents of a row]}}, got {option!r}")
     return {str(name): tuple(row) for name, row in option.items()}
+
+
+def _ranged(pairs: Ranges) -> str:
+    """Return the extents that a shape may have, as atc has them written: `[1~4, 3, 64~]`."""
+    extents = [
+        str(low) if low == high else f"{low}~{high}" if high != DYNAMIC else f"{low}~"
+        for low, high in pairs
+    ]
+    return f"[{', '.join(extents)}]"
 
 
 def _text(shapes: Rows) -> str:
