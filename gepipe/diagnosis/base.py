@@ -96,13 +96,13 @@ def look_at_plugins() -> Iterator[Finding]:
         try:
             names = plugins.names(kind)
         except PluginError as error:
-            yield Finding("error", kind, str(error))
+            yield Finding("error", f"plugins: {kind}", str(error))
             continue
         for name in names:
             try:
                 plugins.load(kind, name)
             except PluginError as error:
                 broken.append(name)
-                yield Finding("error", kind, str(error))
+                yield Finding("error", f"plugins: {kind}", str(error))
         good = [name for name in names if name not in broken]
-        yield Finding("ok", kind, ", ".join(good) or "none")
+        yield Finding("ok", f"plugins: {kind}", ", ".join(good) or "none")

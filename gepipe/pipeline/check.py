@@ -221,6 +221,7 @@ def _check_apart(spec: PipelineSpec, source: Source) -> None:
 
 
 def _check_stages(spec: PipelineSpec, source: Source | None, found: Findings) -> None:
+    aipp = bool(spec.infer.backend.options.get("aipp"))
     prepared: PipelineSpec | None = found.attempt(lambda: prepare(spec))
     spec = prepared or spec
     start = found.attempt(lambda: plan_start(spec)) if prepared is not None else None
@@ -248,23 +249,22 @@ def _check_stages(spec: PipelineSpec, source: Source | None, found: Findings) ->
         elif outcome is not None:
             found.errors += [f"{stage}: {line}" for line in str(outcome).splitlines()]
     if start is not None and found.model is not None:
-        _check_neighbours(spec, start, found.model, source, found)
+        slots = _check_neighbours(spec, start, found.model, found, aipp=aipp)
+        if slots is not None and source is not None and found.input_count and not found.errors:
+            found.attempt(lambda: _try_inputs(spec, source, slots))
         if opened == len(bodies):  # else what a device lacks is told already
             found.notes += found.attempt(lambda: device_memory(spec, start)) or ()
 
 
 def _check_neighbours(
-    spec: PipelineSpec,
-    start: StartPlan,
-    info: ModelInfo,
-    source: Source | None,
-    found: Findings,
-) -> None:
+    spec: PipelineSpec, start: StartPlan, info: ModelInfo, found: Findings, *, aipp: bool
+) -> SlotPlan | None:
+    """Return the slots if all fits."""
     found.notes += [*info.notes, *_tensors(info)]
     if found.attempt(lambda: [plan_pre(spec.pre.ops).output_specs()]) is None:
-        return  # what pre makes cannot be compared
+        return None  # what pre makes cannot be compared
     mismatches = [
-        *neighbours.input_mismatches(spec, info),
+        *neighbours.input_mismatches(spec, info, aipp=aipp),
         *neighbours.output_mismatches(spec, info),
     ]
     found.errors += mismatches
@@ -272,13 +272,11 @@ def _check_neighbours(
     found.warnings += neighbours.open_size(spec, info)
     found.warnings += neighbours.batch_mismatches(spec, info)
     try:
-        slots = plan_slots(spec, start, info)
+        return plan_slots(spec, start, info)
     except GepipeError as error:
         if not mismatches:  # it would only say the same in other words
             found.errors.append(str(error))
-        return
-    if source is not None and found.input_count and not found.errors:
-        found.attempt(lambda: _try_inputs(spec, source, slots))
+        return None
 
 
 def _try_inputs(spec: PipelineSpec, source: Source, slots: SlotPlan) -> None:

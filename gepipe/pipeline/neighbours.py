@@ -23,8 +23,14 @@ if TYPE_CHECKING:
     from gepipe.spec.model import PipelineSpec
 
 
-def input_mismatches(spec: PipelineSpec, info: ModelInfo) -> Iterator[str]:
-    """Compare what the pre stage makes with the model's inputs."""
+def input_mismatches(spec: PipelineSpec, info: ModelInfo, *, aipp: bool = False) -> Iterator[str]:
+    """Compare what the pre stage makes with the model's inputs.
+
+    Args:
+        spec: The pipeline as it is run.
+        info: What the model says of itself.
+        aipp: Whether normalize and to_tensor were left to the model.
+    """
     made = plan_pre(spec.pre.ops).output_specs()
     if made is None:
         return
@@ -40,9 +46,17 @@ def input_mismatches(spec: PipelineSpec, info: ModelInfo) -> Iterator[str]:
     (row,) = info.inputs
     if row.accepts(made):
         return
+    remedy = _remedy(made, row, info.gears)
+    if aipp and row.dtype != "uint8":
+        remedy = "it has no AIPP: convert it with --aipp-from, or leave `aipp: true` out"
+    elif row.dtype == "uint8" and isinstance(spec.pre.ops[-1], Normalize | ToTensor):
+        remedy = (
+            "drop normalize and to_tensor, which a model that was converted with --aipp-from does "
+            "itself, or set `backend: {ge: {aipp: true}}`"
+        )
     yield (
         f"stage {stage!r} makes {text(made)}; the model's input {row.name!r} takes {text(row)}; "
-        f"{_remedy(made, row, info.gears)}"
+        f"{remedy}"
     )
 
 

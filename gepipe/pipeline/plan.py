@@ -11,6 +11,7 @@ from gepipe import machine, plugins
 from gepipe.engines.engine import EngineOptions
 from gepipe.errors import BackendError, ConfigError, TensorMismatchError
 from gepipe.ops.plan import plan_pre
+from gepipe.pipeline.neighbours import input_mismatches
 from gepipe.runtime.memory import SlotLayout
 from gepipe.runtime.options import SlotPlan
 from gepipe.spec.profile import wished_batch
@@ -198,6 +199,7 @@ def plan_slots(spec: PipelineSpec, start: StartPlan, info: ModelInfo) -> SlotPla
         info: What the model says of itself.
 
     Raises:
+        ConfigError: No item that pre makes can fit the model.
         TensorMismatchError: An extent of a tensor cannot be known.
         BackendError: The slots do not fit into memory.
     """
@@ -206,6 +208,8 @@ def plan_slots(spec: PipelineSpec, start: StartPlan, info: ModelInfo) -> SlotPla
         batch = _batch_that_holds(info.gears, wished)
     elif batch == "auto":
         batch = _best_batch(info.gears, _CPU_BATCH if start.on_cpu else _BATCH)
+    for mismatch in input_mismatches(spec, info):
+        raise ConfigError(mismatch)
     inputs = _known_inputs(spec, info)
     for row in info.outputs:
         if not row.is_static:

@@ -456,6 +456,8 @@ def test_a_mismatch_names_both_ends(place):
         "error: stage 'preprocess' makes float32 [3, 9, 8]; the model's input 'input' takes "
         "float32 [3, 8, 8]; set the size in" in done.stderr
     )
+    run = gepipe(place, "run", "tiny.yaml")  # rather than six failures of the same kind
+    assert (run.returncode, run.stderr) == (2, done.stderr.splitlines()[0] + "\n")
 
 
 def test_a_check_finds_everything_at_once(place):

@@ -165,3 +165,13 @@ def test_an_open_size_for_a_fixed_input_is_said():
     assert not list(neighbours.open_size(pipeline("{python: 'a:b'}, to_tensor"), model()))
     free = TensorSpec("input", "float32", (3, -1, -1))
     assert not list(neighbours.open_size(pipeline(ops), model(inputs=[free])))
+
+
+def test_a_model_with_aipp_and_one_without_are_told_apart():
+    pixels = TensorSpec("input", "uint8", (224, 224, 3))
+
+    (found,) = inputs_of(chain(), inputs=[pixels])
+    assert found.endswith("or set `backend: {ge: {aipp: true}}`")
+    plain = "{decode_image: rgb}, {resize: 224}"
+    (found,) = neighbours.input_mismatches(pipeline(plain), model(), aipp=True)
+    assert found.endswith("convert it with --aipp-from, or leave `aipp: true` out")
