@@ -78,7 +78,7 @@ def new_run(say: Callable[[str], None] = lambda _: None) -> Iterator[Run]:
     for left in leftovers(home):
         count = left.clean()
         shutil.rmtree(left.folder, ignore_errors=True)
-        say(f"cleaned up after a server that was killed: {count} regions in shared memory")
+        say(f"cleaned up after a server that was killed; regions in shared memory: {count}")
     run = Run(home / f"{_PREFIX}{os.getpid()}_{uuid.uuid4().hex[:8]}")
     unlocked = home / f".{run.folder.name}"  # a name that nobody takes for a leftover
     unlocked.mkdir(mode=0o700)

@@ -1,0 +1,42 @@
+from gepipe.triton.description import called, curl_line, described
+
+
+def config(inputs, batch=8, steps=()):
+    def tensor(name, kind, dims):
+        return {"name": name, "data_type": kind, "dims": dims}
+
+    found = {
+        "max_batch_size": batch,
+        "input": [tensor(*each) for each in inputs],
+        "output": [tensor("RESULT", "TYPE_STRING", ["1"])],
+    }
+    if steps:
+        found["ensemble_scheduling"] = {"step": [{"model_name": step} for step in steps]}
+    return found
+
+
+IMAGE = ("IMAGE", "TYPE_STRING", ["1"])
+PIXELS = ("pixels", "TYPE_FP32", ["3", "-1", "-1"])
+
+
+def test_an_ensemble_is_told_and_its_steps_are_not() -> None:
+    configs = {"photo": config([IMAGE], steps=["pre", "post"]), "pre": config([IMAGE]),
+               "post": config([PIXELS]), "raw": config([PIXELS], batch=0)}  # fmt: skip
+
+    assert called(configs) == ["photo", "raw"]
+    assert described(configs) == [
+        "  photo: runs pre, post; batches up to 8",
+        "    takes IMAGE: bytes or text (batch, 1)",
+        "    gives RESULT: bytes or text (batch, 1)",
+        "  raw: no batches",
+        "    takes pixels: float32 (3, any, any)",
+        "    gives RESULT: bytes or text (1)",
+    ]
+
+
+def test_a_file_can_be_sent_to_a_model_of_one_text() -> None:
+    line = curl_line("http://127.0.0.1:8000", {"a": config([PIXELS]), "photo": config([IMAGE])})
+
+    assert line.startswith("curl -s -o - http://127.0.0.1:8000/v2/models/photo/infer -H ")
+    assert line.endswith(" --data-binary @photo.jpg")
+    assert curl_line("http://x", {"a": config([PIXELS]), "b": config([IMAGE, PIXELS])}) == ""

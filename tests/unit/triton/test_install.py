@@ -1,0 +1,69 @@
+from importlib.metadata import PathDistribution
+from pathlib import Path
+
+import pytest
+
+from gepipe.errors import ConfigError
+from gepipe.triton.environment import digest_of
+from gepipe.triton.install import CONSTRAINTS, copy_package, wanted_requirements
+from tests.support import ROOT
+
+METADATA = """Metadata-Version: 2.1
+Name: gepipe
+Version: {version}
+Provides-Extra: parquet
+Provides-Extra: test
+Requires-Dist: numpy>=1.26
+Requires-Dist: tomli>=2; python_version < "3.11"
+Requires-Dist: pyarrow<26,>=15; extra == 'parquet'
+Requires-Dist: pytest>=8; extra == "test"
+"""
+
+
+def package(folder: Path, version: str, files: dict[str, str]) -> PathDistribution:
+    """Lay out an installed package with a record."""
+    info = f"gepipe-{version}.dist-info"
+    files = {**files, f"{info}/METADATA": METADATA.format(version=version)}
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    record = [*files, f"{info}/RECORD", "../../../bin/gepipe", "gepipe/__pycache__/a.pyc"]
+    (folder / info / "RECORD").write_text("".join(f"{name},,\n" for name in record))
+    return PathDistribution(folder / info)
+
+
+def test_a_package_is_copied_by_its_record_in_place_of_the_one_before(tmp_path) -> None:
+    old = package(tmp_path / "old", "0.1", {"gepipe/a.py": "a = 1\n", "gepipe/gone.py": ""})
+    new = package(tmp_path / "new", "0.2", {"gepipe/a.py": "a = 2\n", "_gepipe.pth": "/src\n"})
+    (tmp_path / "new" / "unlisted.py").touch()
+    target = tmp_path / "site-packages"
+
+    copy_package(old, target)
+    copy_package(new, target)
+
+    found = sorted(str(p.relative_to(target)) for p in target.rglob("*") if p.is_file())
+    assert found == [
+        "_gepipe.pth",
+        "gepipe-0.2.dist-info/METADATA",
+        "gepipe-0.2.dist-info/RECORD",
+        "gepipe/a.py",
+    ]
+    assert (target / "gepipe" / "a.py").read_text() == "a = 2\n"
+    assert digest_of(old) != digest_of(new)
+
+
+def test_requirements_are_those_of_the_package_and_of_the_extras(tmp_path) -> None:
+    subject = package(tmp_path, "0.1", {})
+
+    base = ["numpy>=1.26", 'tomli>=2; python_version < "3.11"']
+    assert wanted_requirements(subject, []) == base
+    assert wanted_requirements(subject, ["parquet"]) == [*base, "pyarrow<26,>=15"]
+    assert wanted_requirements(subject, ["test"]) == [*base, "pytest>=8"]
+    with pytest.raises(ConfigError, match=r"--with parkett: .*did you mean 'parquet'"):
+        wanted_requirements(subject, ["parkett"])
+
+
+def test_constraints_are_those_that_the_project_publishes() -> None:
+    lines = (ROOT / "constraints-numpy1.txt").read_text().splitlines()
+
+    assert sorted(CONSTRAINTS) == sorted(x for x in lines if x and not x.startswith("#"))
