@@ -12,7 +12,7 @@ from gepipe.engines.ge.runtime import Acl
 from gepipe.engines.ge.session import Session
 from gepipe.engines.ge.staging import PinnedBuffer
 from gepipe.engines.ge.teardown import Teardown
-from gepipe.errors import DeviceError
+from gepipe.errors import DeviceError, TensorMismatchError
 from gepipe.tensors import DTYPES
 
 if TYPE_CHECKING:
@@ -158,6 +158,20 @@ class BatchSet:
             return None
         rank = acl.get_tensor_desc_num_dims(desc)
         return tuple(int(acl.get_tensor_desc_dim(desc, axis)) for axis in range(rank))
+
+    def check_outputs(self, gear: Gear) -> None:
+        """Compare the shapes that the outputs have after an execution with those expected.
+
+        Raises:
+            TensorMismatchError: One is another.
+        """
+        for at, (port, shape) in enumerate(zip(self.outputs, gear.outputs, strict=True)):
+            real = self.output_shape(at)
+            if real is not None and real != shape:
+                raise TensorMismatchError(
+                    f"output {port.tensor.name!r} has the shape {list(real)} for inputs of "
+                    f"{[list(each) for each in gear.inputs]}; expected {list(shape)}"
+                )
 
     def close(self) -> None:
         """Release everything. Closing twice is harmless."""

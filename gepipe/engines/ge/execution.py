@@ -17,10 +17,9 @@ import math
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from gepipe.engines.ge.buffers import BatchSet
-from gepipe.engines.ge.gear import Group, Rows
 from gepipe.engines.ge.loading import SETS
 from gepipe.engines.ge.run import Batch, Run
 from gepipe.engines.ge.runtime import DEVICE_TO_HOST, HOST_TO_DEVICE
@@ -32,9 +31,6 @@ from gepipe.errors import BackendError, DeviceError, DeviceTimeoutError, TensorM
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-#: Shapes that are remembered; a model that takes ranges may see any number of them.
-_SHAPES: Final = 256
 
 
 class Execution:
@@ -53,7 +49,6 @@ class Execution:
         self._runs: deque[Run] = deque()
         self._next = 0
         self._events: list[int] = []  # which could not be destroyed
-        self._groups: dict[tuple[Rows, Rows], Group] = {}
         #: Why nothing can be executed any more.
         self.lost: BackendError | None = None
         try:
@@ -81,11 +76,7 @@ class Execution:
             raise self.lost
         rows = tuple([array.shape[1:] for array in inputs])
         results = tuple([array.shape[1:] for array in outputs])
-        group = self._groups.get((rows, results))
-        if group is None:
-            if len(self._groups) == _SHAPES:
-                self._groups.clear()
-            group = self._groups[rows, results] = self._shapes.group(rows, results)
+        group = self._shapes.group(rows, results)
         batch = Batch(outputs)
         for first, rows_now, size in portions(count, group.sizes):
             place = self._sets[self._next]
@@ -226,7 +217,7 @@ class Execution:
         if run.batch.error is not None:
             return
         if self._shapes.is_range:
-            self._check_outputs(run)
+            run.place.check_outputs(run.gear)
         views = run.place.views(run.gear)[1]
         for port, view in zip(run.place.outputs, views, strict=True):
             nbytes = view.nbytes // run.gear.batch * run.count
@@ -252,15 +243,6 @@ class Execution:
                 code=error.code,
                 call=error.call,
             ) from error
-
-    def _check_outputs(self, run: Run) -> None:
-        for at, (port, shape) in enumerate(zip(run.place.outputs, run.gear.outputs, strict=True)):
-            real = run.place.output_shape(at)
-            if real is not None and real != shape:
-                raise TensorMismatchError(
-                    f"output {port.tensor.name!r} has the shape {list(real)} for inputs of "
-                    f"{[list(each) for each in run.gear.inputs]}; expected {list(shape)}"
-                )
 
     def _noted(self, error: BackendError) -> BackendError:
         if error.fatal and self.lost is None:

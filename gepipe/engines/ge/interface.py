@@ -87,3 +87,12 @@ class Description:
         """Bytes of memory of each tensor, the input that holds the gear included."""
         sizes = [tensor.room for tensor in (*self.inputs, *self.outputs)]
         return [*sizes, self.gear_nbytes] if self.gear_nbytes else sizes
+
+
+def ranged(pairs: Ranges) -> str:
+    """Return the extents that a shape may have, as atc has them written: `[1~4, 3, 64~]`."""
+    extents = [
+        str(low) if low == high else f"{low}~{high}" if high != DYNAMIC else f"{low}~"
+        for low, high in pairs
+    ]
+    return f"[{', '.join(extents)}]"

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from gepipe.engines.ge.gear import Gear, Group, Rows
-from gepipe.engines.ge.interface import Description, Ranges, Shape, Tensor
+from gepipe.engines.ge.interface import Description, Shape, Tensor, ranged
 from gepipe.errors import ConfigError, TensorMismatchError
 from gepipe.tensors import DYNAMIC, TensorSpec
 
 #: Largest range of batch sizes that is listed one by one.
 _LISTED: Final = 1024
 _SHOWN: Final = 20
+#: Requests that are remembered; a model that takes ranges may see any number of shapes.
+_REMEMBERED: Final = 256
 
 
 class Shapes:
@@ -40,6 +42,7 @@ class Shapes:
         self._path = path
         self._pinned = dict(pinned or {})
         self._groups: dict[Rows, Group] = {}
+        self._asked: dict[tuple[Rows, Rows], Group] = {}
         self._check_pinned()
         for gear in gears:
             self._check_batch(gear)
@@ -67,6 +70,14 @@ class Shapes:
         Raises:
             TensorMismatchError: There is none; the message lists those that there are.
         """
+        known = self._asked.get((rows, outputs))
+        if known is None:
+            if len(self._asked) == _REMEMBERED:
+                self._asked.clear()
+            known = self._asked[rows, outputs] = self._find(rows, outputs)
+        return known
+
+    def _find(self, rows: Rows, outputs: Rows) -> Group:
         if self.is_range:
             self._check_range(rows)
             return Group(self.sizes, {})
@@ -113,7 +124,7 @@ class Shapes:
         description = self._description
         if description.kind in ("static", "range"):
             shapes = [
-                f"{tensor.name!r}: {tensor.dtype} {_ranged(description.ranges_of(at))}"
+                f"{tensor.name!r}: {tensor.dtype} {ranged(description.ranges_of(at))}"
                 for at, tensor in enumerate(description.inputs)
             ]
             return f"the model takes {', '.join(shapes)}"
@@ -212,7 +223,7 @@ class Shapes:
                 for extent, (low, high) in zip(row, pairs[1:], strict=True)
             ):
                 raise TensorMismatchError(
-                    f"{self._path}: input {tensor.name!r} takes rows within {_ranged(pairs[1:])}, "
+                    f"{self._path}: input {tensor.name!r} takes rows within {ranged(pairs[1:])}, "
                     f"got {list(row)}"
                 )
 
@@ -231,15 +242,6 @@ def parse_pinned(option: Any) -> dict[str, Shape]:
     ):
         raise ConfigError(f"ge: shapes: expected {{input: [extents of a row]}}, got {option!r}")
     return {str(name): tuple(row) for name, row in option.items()}
-
-
-def _ranged(pairs: Ranges) -> str:
-    """Return the extents that a shape may have, as atc has them written: `[1~4, 3, 64~]`."""
-    extents = [
-        str(low) if low == high else f"{low}~{high}" if high != DYNAMIC else f"{low}~"
-        for low, high in pairs
-    ]
-    return f"[{', '.join(extents)}]"
 
 
 def _text(shapes: Rows) -> str:

@@ -207,7 +207,7 @@ def test_any_number_of_shapes_is_remembered_in_bounds(ranging) -> None:
         assert doubled(ranging, length)
 
     execution = ranging._execution
-    kept = [execution._groups, execution._shapes._groups]
+    kept: list = [execution._shapes._asked]
     kept += [place._views for place in execution._sets]
     assert max(map(len, kept)) <= 256
 
