@@ -83,4 +83,6 @@ def _short(result: Any) -> str:
     if isinstance(result, dict) and isinstance(result.get("top_k"), list) and result["top_k"]:
         best = result["top_k"][0]
         return f"{best.get('label', best['class'])} ({best['score']:.3f})"
+    if isinstance(result, list):  # the outputs themselves
+        result = [each.tolist() if hasattr(each, "tolist") else each for each in result]
     return cut(str(result), _WIDTH)

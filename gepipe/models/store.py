@@ -150,6 +150,10 @@ class Store:
         """
         with self._kept():
             self.folder.mkdir(parents=True, exist_ok=True)
+            for left in self.folder.glob(
+                f"{_PART}{key}-*"
+            ):  # of a killed process: the lock is here
+                shutil.rmtree(left, ignore_errors=True)
             part = Path(tempfile.mkdtemp(prefix=f"{_PART}{key}-", dir=self.folder))
             try:
                 build(part)

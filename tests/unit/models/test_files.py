@@ -336,6 +336,14 @@ def test_what_killed_conversions_left_is_removed_and_what_runs_is_not(tmp_path):
     }  # fmt: skip
 
 
+def test_what_a_killed_conversion_left_goes_when_the_same_model_is_made(tmp_path):
+    (tmp_path / f".part-{KEY}-abc").mkdir()
+
+    put(Store(tmp_path), KEY, 100, 1000)
+
+    assert {path.name for path in tmp_path.iterdir()} == {"locks", KEY}
+
+
 def test_a_mark_of_a_process_whose_number_is_anothers_now_does_not_count(tmp_path):
     entry = put(Store(tmp_path), KEY, 100, 1000)
     users = entry.path.parent / "users"
