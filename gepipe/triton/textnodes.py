@@ -18,7 +18,10 @@ _TOKEN: Final = re.compile(
     |(?P<symbol>.)""",
     re.ASCII | re.DOTALL | re.VERBOSE,
 )
-_ESCAPE: Final = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))", re.DOTALL)
+_ESCAPE: Final = re.compile(
+    r"\\(?:(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U(00[0-9a-fA-F]{6}))|([0-7]{1,3})|(.))",
+    re.DOTALL,
+)
 _ESCAPED: Final = {"n": "\n", "r": "\r", "t": "\t", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _INTEGER: Final = re.compile(r"-?(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)")
 
@@ -151,6 +154,16 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def _unescaped(found: re.Match[str]) -> str:
-    if found[3] is not None:
-        return _ESCAPED.get(found[3], found[3])
-    return chr(int(found[1], 16) if found[1] else int(found[2], 8) & 0xFF)
+    if found[5] is not None:
+        return _ESCAPED.get(found[5], found[5])
+    if found[4]:
+        return chr(int(found[4], 8) & 0xFF)
+    return chr(int(found[1] or found[2] or found[3], 16))
+
+
+def wrong_escape(string: str) -> str:
+    """Return the first escape of a string that the format has not; empty for none."""
+    for found in _ESCAPE.finditer(string):
+        if found[5] is not None and found[5] not in "abfnrtv\\?'\"":
+            return found.group()
+    return ""

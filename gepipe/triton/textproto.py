@@ -10,7 +10,16 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from gepipe.triton.edit import Edit
-from gepipe.triton.textnodes import Document, Fault, Field, Message, Scalar, Token, tokens
+from gepipe.triton.textnodes import (
+    Document,
+    Fault,
+    Field,
+    Message,
+    Scalar,
+    Token,
+    tokens,
+    wrong_escape,
+)
 
 #: A message deeper than this is refused; Triton's own never nest more than 8 deep.
 _DEEPEST: Final = 64
@@ -112,13 +121,10 @@ class _Reading:
             got = f"`{token.text}`" if token.text else "the end of the file"
             self._fault(token, f"{text}: expected a value, got {got}")
         else:
-            if isinstance(value, Scalar) and not has_colon:
-                self._fault(
-                    token,
-                    f"{text}: expected `:`, got {token.text}",
-                    Edit(found.name_end, found.name_end, ":"),
-                )
             found.values.append(value)
+        if not has_colon and any(isinstance(value, Scalar) for value in found.values):
+            edit = Edit(found.name_end, found.name_end, ":")
+            self._fault(token, f"{text}: expected `:`, got {token.text}", edit)
         found.end = found.separator_end = self._tokens[self._at - 1].end
         if self._next.text in (",", ";"):
             found.separator_end = self._take().end
@@ -158,11 +164,22 @@ class _Reading:
 
     def _read_strings(self) -> Scalar:
         first = last = self._take()
-        parts = [first.text]
+        parts = [first]
         while self._next.kind == "string" and self._tokens[self._at + 1].text != ":":
             last = self._take()
-            parts.append(last.text)
-        return Scalar("string", " ".join(parts), first.start, last.end, tuple(parts))
+            parts.append(last)
+        for part in parts:
+            if wrong := wrong_escape(part.text):
+                self._fault(
+                    part, f"the string has the escape {wrong}; expected \\\\ for a backslash"
+                )
+        return Scalar(
+            "string",
+            " ".join(part.text for part in parts),
+            first.start,
+            last.end,
+            tuple(part.text for part in parts),
+        )
 
     def _read_list(self, found: Field, depth: int) -> None:
         opened = self._take()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import shutil
 import signal
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -25,13 +25,75 @@ from gepipe.triton.kit import STUB, Kit
 from gepipe.triton.lint import lint
 from gepipe.triton.mending import mend
 from gepipe.triton.ports import free_ports
+from gepipe.triton.schema import check, descriptor
+from gepipe.triton.textnodes import tokens
+from gepipe.triton.textproto import parse
 from tests.support import wait_until
-from tests.unit.triton.lint_table import BASE, CARDS, GOOD, PYTHON, ROWS, Row, base_files, files_of
+from tests.unit.triton.lint_table import (
+    BASE,
+    CARDS,
+    GOOD,
+    PYTHON,
+    QUEUE,
+    ROWS,
+    Row,
+    base_files,
+    files_of,
+)
 
 START_S = 40.0
 LOAD_S = 40.0
 HANGS_S = 4.0  # a model of these tests loads in a tenth of that
 ALL = (*ROWS, *CARDS)
+UNSERVED = (
+    GOOD.replace('"python"', '"nobody"') + QUEUE + "model_transaction_policy { decoupled: false }\n"
+    'parameters [ { key: "a" value { string_value: "b" "c" } }, { key: \'d\' value < > } ]\n'
+    "version_policy: { specific { versions: [ 1, 2 ] } }\n"
+    "optimization { graph { level: -1 } input_pinned_memory { enable: true } }\n"
+)  # fmt: skip
+PIECES = [
+    ",",
+    ";",
+    ":",
+    "{",
+    "}",
+    "[",
+    "]",
+    "<",
+    ">",
+    "-",
+    "=",
+    "/",
+    "\\",
+    "4",
+    "4.0",
+    "0x1F",
+    "007",
+    "08",
+    "1e3",
+    "1.5f",
+    "1",
+    "-1",
+    "99999999999",
+    "3abc",
+    "inf",
+    "T",
+    "true",
+    "yes",
+    "FP32",
+    "TYPE_FP32",
+    "KIND_GPU",
+    "name",
+    "dims",
+    "input",
+    "a.b",
+    "_x",
+    '"',
+    "'s'",
+    '"a\\q"',
+    '"\\u00e9"',
+    "#c",
+]
 HANGING = [row for row in ALL if row.outcome == "hangs"]
 
 
@@ -60,7 +122,7 @@ class Bare:
         return "loaded"
 
     def infer(self, model: str) -> str:
-        """Return `answered` or the error of one request with zeros, of two rows where that may be."""
+        """Return `answered` or the error of a request with zeros, of two rows if it may be."""
         try:
             config = self.ask(f"v2/models/{model}/config")
             self.ask(
@@ -143,6 +205,25 @@ def lay(folder: Path, files: dict[str, str]) -> None:
         path.write_text(text, encoding="utf-8")
 
 
+def mutations(count: int) -> dict[str, str]:
+    """Return configurations of a backend that is not there, most of them broken in one place."""
+    chance = random.Random(20)
+    whole = [token.text for token in tokens(UNSERVED)]
+    made: dict[str, str] = {}
+    for number in range(count):
+        pieces = list(whole)
+        for _ in range(chance.randint(1, 2)):
+            at = chance.randrange(len(pieces))
+            pieces[at : at + chance.randint(0, 1)] = chance.choice([[], [chance.choice(PIECES)]])
+        made[f"mutation-{number}"] = "".join(pieces)
+    return made
+
+
+def reads(text: str) -> bool:
+    document = parse(text)
+    return not document.faults and not list(check(document.root, descriptor()))
+
+
 @dataclass
 class Seen:
     """What the server did with each row before and after `--fix`."""
@@ -151,7 +232,10 @@ class Seen:
     calls: dict[str, str] = field(default_factory=dict)
     after: dict[str, str] = field(default_factory=dict)
     fixed_calls: dict[str, str] = field(default_factory=dict)
-    took_s: float = 0.0
+    read: dict[str, bool] = field(default_factory=dict)
+
+
+MUTATIONS = mutations(300)
 
 
 @pytest.fixture(scope="module")
@@ -161,23 +245,28 @@ def seen(triton_kit: Kit, tmp_path_factory: pytest.TempPathFactory) -> Seen:
     lay(repository, base_files())
     for row in ALL:
         lay(repository / row.name, files_of(row))
+    for name, text in MUTATIONS.items():
+        lay(repository / name, {"config.pbtxt": text})
     found = Seen()
-    began = time.monotonic()
     with serving(triton_kit, work / "server", repository) as server, ThreadPoolExecutor(4) as pool:
         assert set(pool.map(server.load, BASE)) == {"loaded"}
         server.said()
         for row in ALL:  # one by one: the log does not say whose its lines are
             if row.outcome == "refuses":
                 found.before[row.name] = server.load(row.name) + server.said()
+        for name in MUTATIONS:
+            said = server.load(name) + server.said()
+            found.read[name] = "Error parsing text-format" not in said
         loading = [row.name for row in ALL if row.outcome in ("loads", "fails")]
         found.before |= zip(loading, pool.map(server.load, loading), strict=True)
         failing = [row.name for row in ALL if row.outcome == "fails"]
         found.calls = dict(zip(failing, pool.map(server.infer, failing), strict=True))
+        for name in MUTATIONS:
+            shutil.rmtree(repository / name)
         mend(lint(repository, describe=describe))
         fixed = [row.name for row in ALL if row.is_fixable]
         found.after = dict(zip(fixed, pool.map(server.load, fixed), strict=True))
         found.fixed_calls = dict(zip(fixed, pool.map(server.infer, fixed), strict=True))
-    found.took_s = time.monotonic() - began
     return found
 
 
@@ -190,6 +279,13 @@ def test_server_does_what_lint_says(seen: Seen, row: Row) -> None:
         assert seen.before[row.name] == "loaded"
     if row.outcome == "fails":
         assert re.search(row.words, seen.calls[row.name]), seen.calls[row.name]
+
+
+def test_text_is_read_as_the_server_reads_it(seen: Seen) -> None:
+    read = {name: reads(text) for name, text in MUTATIONS.items()}
+
+    assert 20 < sum(read.values()) < len(read) - 20
+    assert [MUTATIONS[name] for name in read if read[name] != seen.read[name]] == []
 
 
 @pytest.mark.parametrize("row", [r for r in ALL if r.is_fixable], ids=lambda row: row.name)

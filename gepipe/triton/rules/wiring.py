@@ -127,8 +127,8 @@ def _rows(model: Model, steps: list[Step]) -> Iterator[Finding]:
             yield warning(
                 value.start,
                 f"{step.path}.input_map",
-                f"{step.name} takes no batches, so requests of more than one row fail here; expected "
-                f"max_batch_size in {step.name}, or -1 in front of the dims of {key!r}",
+                f"{step.name} takes no batches, so requests of more than one row fail here; "
+                f"expected max_batch_size in {step.name}, or -1 in front of the dims of {key!r}",
             )
 
 

@@ -189,10 +189,10 @@ def test_the_batch_in_dims_is_taken_out_where_the_model_shows_it(tmp_path: Path)
 
     report = ge(tmp_path, config, describe)
     assert [str(problem).split("config.pbtxt")[1] for problem in report.problems] == [
-        ":3: input[0].dims: [-1, 4] is not what the model's 'x' has, ['n', 4]; expected [4], without the "
-        "batch, which max_batch_size stands for",
-        ":4: output[0].dims: [-1, 4] is not what the model's 'y' has, [-1, 4]; expected [4], without the "
-        "batch, which max_batch_size stands for",
+        (":3: input[0].dims: [-1, 4] is not what the model's 'x' has, ['n', 4]; expected [4], without the "
+        "batch, which max_batch_size stands for"),
+        (":4: output[0].dims: [-1, 4] is not what the model's 'y' has, [-1, 4]; expected [4], without the "
+        "batch, which max_batch_size stands for"),
     ]  # fmt: skip
     mend(report)
     assert (tmp_path / "m/config.pbtxt").read_text() == GE + GE_ONE
@@ -213,9 +213,9 @@ def test_an_onnx_where_om_belongs_is_named_as_people_search_for_it(tmp_path: Pat
     report = ge(tmp_path, GE, lambda _: ModelFile("onnx", "this is ONNX"))
 
     assert [str(problem) for problem in report.problems] == [
-        f"{tmp_path}/m/1/model.om: model file is not .om format: this is ONNX; expected .om; convert with "
+        (f"{tmp_path}/m/1/model.om: model file is not .om format: this is ONNX; expected .om; convert with "
         '`gepipe model convert m/1/model.onnx`, or run it on the CPU with parameters { key: "engine" '
-        'value: { string_value: "onnxruntime" } }'
+        'value: { string_value: "onnxruntime" } }')
     ]  # fmt: skip
     engine = 'parameters { key: "engine" value: { string_value: "onnxruntime" } }\n'
     assert ge(tmp_path, engine + GE, lambda _: ModelFile("onnx", "this is ONNX")).problems == ()

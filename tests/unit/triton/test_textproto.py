@@ -130,6 +130,7 @@ def test_accepts_nothing_that_protobuf_refuses(text: str) -> None:
         ('name "x"', 1, 6, 'name: expected `:`, got "x"'),
         ("name:", 1, 6, "name: expected a value, got the end of the file"),
         ('name: "x\n', 1, 7, "this string has no end"),
+        ("a: 'b' '\\q'", 1, 8, "the string has the escape \\q"),
         ("}", 1, 1, "expected a field's name, got `}`"),
         ("dims: [1 2]", 1, 10, "expected `,` between the parts of a list"),
         ("dims: [[1]]", 1, 8, "dims: expected a value or `]`, got `[`"),
