@@ -189,7 +189,7 @@ def _pip(made: Environment, arguments: Sequence[str]) -> None:
     )
     if not done.returncode:
         return
-    what = " ".join(arguments)
+    what = " ".join(word for word in arguments if not word.startswith("-"))
     if any(sign in done.stdout for sign in _OFFLINE):
         raise GepipeError(
             f"{what}: cannot be fetched: {_last_of(done.stdout)}; expected a package index that "
@@ -241,4 +241,6 @@ def _digest(path: Path) -> str:
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}; expected a file of requirements") from error
+        raise ConfigError(
+            f"{path}: {(error.strerror or '').lower()}; expected a file of requirements"
+        ) from error

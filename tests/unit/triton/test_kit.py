@@ -62,7 +62,7 @@ def test_what_was_fetched_is_found_the_newest_first(cache) -> None:
     assert found.stub.parent.name == "3.11"
     assert found.version == SERVER_VERSION
     assert kit.find(python="3.10").python_version == "3.10"
-    with pytest.raises(ConfigError, match="gepipe triton install --python 3.12"):
+    with pytest.raises(ConfigError, match=r"gepipe triton install --python 3.12"):
         kit.find(python="3.12")
 
 
@@ -94,7 +94,7 @@ def test_an_installation_gets_the_environment_that_its_stub_is_built_for(cache, 
     private(cache, "3.12")
     home = official(tmp_path / "home", "3.10")
 
-    with pytest.raises(ConfigError, match="gepipe triton install --python 3.10"):
+    with pytest.raises(ConfigError, match=r"gepipe triton install --python 3.10"):
         kit.find(home)
     made = private(cache, "3.10")
 
