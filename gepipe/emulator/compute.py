@@ -93,9 +93,12 @@ class OnnxRuntime:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4  # what goes wrong is raised as well
-        self._session: Any = onnxruntime.InferenceSession(
-            om.graph, options, providers=["CPUExecutionProvider"]
-        )
+        try:
+            self._session: Any = onnxruntime.InferenceSession(
+                om.graph, options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # its kinds of errors have no common one
+            raise KernelError(f"ONNX Runtime cannot load the graph: {error}") from error
         self._om = om
         self._wants: Mapping[str, tuple[str, list[Any]]] = {
             each.name: (each.type, each.shape) for each in self._session.get_inputs()

@@ -88,6 +88,17 @@ def test_an_output_without_elements_is_written_nowhere(emulated: Card) -> None:
         emulated.ok(emulated.acl.update_data_buffer(buffer, model.at_out[0], 64))
 
 
+def test_a_graph_that_cannot_be_computed_is_507011_with_the_reason(emulated: Card) -> None:
+    path, tensor = emulated.folder / "junk.om", OmTensor("x", "float32", (2, 4))
+    write_om(path, b"junk", inputs=[tensor], outputs=[tensor])
+    emulated.models["junk"] = str(path)
+    with loaded(emulated, "junk") as model:
+        assert model.execute_async(emulated.stream) == 0
+        assert emulated.acl.rt.synchronize_stream(emulated.stream) == 507011
+        assert "ONNX Runtime cannot load the graph" in emulated.acl.get_recent_err_msg()
+        assert model.execute() == 507011
+
+
 def test_a_buffer_may_be_larger_than_needed(card: Card) -> None:
     with loaded(card) as model:
         large, (ptr,) = model.dataset([4096])
