@@ -66,6 +66,8 @@ class Fused:
         for note in info.notes:
             pb_utils.Logger.log_info(f"{args['model_instance_name']}: {note}")
         self._metrics = Metrics(_labels(args, spec))
+        self._metrics.changed(is_open=True)
+        self._is_open = True
         self._outbox: SimpleQueue[Asked | None] = SimpleQueue()
         self._asked: deque[Asked] = deque()
         self._answered: deque[str] = deque()  # for each request: what kind of failure, or nothing
@@ -145,14 +147,18 @@ class Fused:
                 self._asked.append(asked)
 
     def _count(self) -> None:
+        # In this order: what was answered is among what was executed.
+        kinds = [self._answered.popleft() for _ in range(len(self._answered))]
         for items, waited_s, busy_s in self._service.executed():
             self._metrics.executed(items, wait_s=waited_s, took_s=busy_s, busy_s=busy_s)
-        kinds = [self._answered.popleft() for _ in range(len(self._answered))]
         if kinds:
             self._metrics.answered(len(kinds), [kind for kind in kinds if kind])
         restarts = sum(self._service.statistics().restarts.values())
-        self._metrics.replaced(restarts - self._restarts, available=self._service.is_open)
+        self._metrics.replaced(restarts - self._restarts)
         self._restarts = restarts
+        if self._is_open and not self._service.is_open:
+            self._is_open = False
+            self._metrics.changed(is_open=False)
 
 
 def _labels(args: Mapping[str, str], spec: PipelineSpec) -> dict[str, str]:

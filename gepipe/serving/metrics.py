@@ -58,6 +58,11 @@ class Metrics:
                 )
             self._failures[kind].increment(1)
 
+    def replaced(self, processes: int) -> None:
+        """Count processes that were replaced while the others went on."""
+        if processes:
+            self._restarts.increment(processes)
+
     def changed(self, is_open: bool) -> None:
         """Say that the process was lost, or that the model is open."""
         if not is_open:

@@ -93,6 +93,10 @@ class ServingState(Passage):
         for event in events:
             match event:
                 case Arrived():
+                    if self.calls.waiting(event.realtime) >= self.shape.queue:
+                        self._deal_writes(
+                            out
+                        )  # who comes together with others waits for nobody yet
                     self.calls.arrive(event, now, self._closed)
                 case Cancelled(seq):
                     self.calls.drop(seq, CANCELLED, "the request was cancelled")

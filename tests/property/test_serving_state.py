@@ -356,9 +356,14 @@ class Services(RuleBasedStateMachine):
             for _ in range(1000):  # what nobody wants any more is finished too
                 for worker in self.world.workers("down"):
                     self.world.ready(worker)
-                if not self.world.workers("busy"):
+                if self.world.workers("busy"):
+                    self.world.reply(self.world.workers("busy")[0])
+                elif self.world.wake < math.inf:
+                    self.world.now = max(self.world.now, self.world.wake)
+                    self.world.wake = math.inf
+                    self.world.handle()
+                else:
                     break
-                self.world.reply(self.world.workers("busy")[0])
             if not self.world.broken:
                 used = self.world.state.slots_used()
                 assert used == (0, 0), f"slots of nobody: {used}"

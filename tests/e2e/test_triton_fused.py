@@ -1,0 +1,350 @@
+"""The fused layout in a real Triton server: one model that runs the whole pipeline."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import urllib.request
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tritonclient import grpc
+from tritonclient.utils import InferenceServerException
+
+import gepipe
+from gepipe.serving.export import export
+from gepipe.spec.load import load, loads
+from gepipe.triton.bell import Bell
+from gepipe.triton.ports import free_ports
+from gepipe.triton.runs import new_run
+from gepipe.triton.server import Server
+from tests.support import (
+    ROOT,
+    children_of,
+    doubling_model,
+    family_of,
+    is_alive,
+    jpeg,
+    pause,
+    wait_until,
+)
+
+OPS = '''
+import threading
+import numpy as np
+from gepipe import ItemError
+
+
+def number_in(content):
+    """Return the row of a number in digits; "s 7" takes a while."""
+    word, _, rest = content.decode().partition(" ")
+    if word == "s":
+        threading.Event().wait(0.4)
+        word = rest
+    if not word.isdigit():
+        raise ItemError("not_a_number", f"{word!r} is no number")
+    return np.full(4, float(word), np.float32)
+
+
+def first_of(outputs):
+    return {"twice and one": float(outputs["y"][0])}
+'''
+NUMBERS = """
+name: {name}
+profile: {{queue: {queue}, priority_levels: 2}}
+stages:
+  - name: preprocess
+    batch_size: 4
+    threads: {threads}
+    ops: [{{python: {folder}/ops.py:number_in}}]
+  - {{name: inference, model: {folder}/m.onnx, instances: 1}}
+  - {{name: postprocess, stream_count: 1, ops: [{{python: {folder}/ops.py:first_of}}]}}
+"""
+ROWS = """
+name: rows
+stages:
+  - {{name: preprocess, batch_size: 4, threads: 1}}
+  - {{name: inference, model: {folder}/m.onnx, instances: 1}}
+  - {{name: postprocess, stream_count: 1, ops: [{{python: {folder}/ops.py:first_of}}]}}
+"""
+PHOTOS = [jpeg(240, 320, seed) for seed in range(6)]
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory) -> Path:
+    tmp = tmp_path_factory.mktemp("fused")
+    doubling_model(tmp / "m.onnx")
+    (tmp / "ops.py").write_text(OPS)
+    models = tmp / "models"
+    for name, queue, threads in (("numbers", 1000, 2), ("narrow", 3, 1)):
+        text = NUMBERS.format(name=name, queue=queue, threads=threads, folder=tmp)
+        export(loads(text), models, layout="fused")
+    export(loads(ROWS.format(folder=tmp)), models, layout="fused")
+    if (ROOT / "samples/models/efficientnet_lite0.onnx").is_file():
+        export(load(ROOT / "pipelines/classify.yaml"), models, layout="fused")
+    for file in (tmp / "m.onnx", tmp / "ops.py"):
+        file.unlink()  # what is exported needs nothing else
+    return models
+
+
+@pytest.fixture(scope="module")
+def server(triton_kit, repository) -> Iterator[Server]:
+    ports = free_ports("127.0.0.1", dict.fromkeys(("http", "grpc", "metrics"), 0))
+    with Bell() as bell, new_run() as run, Server(triton_kit, run, repository, ports) as started:
+        started.wait_live(bell)
+        for path in sorted(repository.iterdir()):
+            started.control.load(path.name)
+        yield started
+        family = family_of(started.pid)
+        started.stop(20, bell)
+        assert not run.regions()
+        wait_until(lambda: not any(map(is_alive, family)), 5)
+
+
+def texts(name: str, rows: list[bytes]) -> grpc.InferInput:
+    array = np.array(rows, object).reshape(-1, 1)
+    tensor = grpc.InferInput(name, list(array.shape), "BYTES")
+    tensor.set_data_from_numpy(array)
+    return tensor
+
+
+def over_grpc(server: Server, model: str, name: str, rows: list[bytes]) -> list[Any]:
+    client = grpc.InferenceServerClient(f"127.0.0.1:{server.ports['grpc']}")
+    result = client.infer(model, [texts(name, rows)], client_timeout=30)
+    client.close()
+    return records(result)
+
+
+def over_http(server: Server, model: str, name: str, rows: list[bytes]) -> list[Any]:
+    data = b"".join(len(each).to_bytes(4, "little") + each for each in rows)
+    tensor = {"name": name, "shape": [len(rows), 1], "datatype": "BYTES",
+              "parameters": {"binary_data_size": len(data)}}  # fmt: skip
+    head = json.dumps({"inputs": [tensor]}).encode()
+    headers = {"Inference-Header-Content-Length": str(len(head)), "Connection": "close"}
+    url = f"http://127.0.0.1:{server.ports['http']}/v2/models/{model}/infer"
+    request = urllib.request.Request(url, head + data, headers)
+    with urllib.request.urlopen(request, timeout=30) as reply:
+        (output,) = json.load(reply)["outputs"]
+    return [json.loads(each) for each in output["data"]]
+
+
+def records(result: Any) -> list[Any]:
+    return [json.loads(each) for each in result.as_numpy("RESULT")[:, 0]]
+
+
+def numbers(*values: int) -> list[dict[str, float]]:
+    return [{"twice and one": 2.0 * value + 1} for value in values]
+
+
+class Client:
+    """Calls over gRPC that go on at once."""
+
+    def __init__(self, server: Server) -> None:
+        self.library = grpc.InferenceServerClient(f"127.0.0.1:{server.ports['grpc']}")
+        self._changed = threading.Condition()
+        self.given: dict[int, Any] = {}
+        self.order: list[int] = []
+
+    def ask(self, model: str, *rows: bytes, **more: Any) -> tuple[int, Any]:
+        number = len(self.given)
+        self.given[number] = None
+        more = {"client_timeout": 30, **more}
+        return number, self.library.async_infer(
+            model, [texts("INPUT", list(rows))], partial(self._take, number), **more
+        )
+
+    def _take(self, number: int, result: Any, error: Any) -> None:
+        with self._changed:
+            self.given[number] = error or records(result)
+            self.order.append(number)
+            self._changed.notify_all()
+
+    def wait(self, *calls: tuple[int, Any], deadline_s: float = 30.0) -> list[Any]:
+        wanted = [number for number, _ in calls] or list(self.given)
+        with self._changed:
+            assert self._changed.wait_for(
+                lambda: all(self.given[n] is not None for n in wanted), deadline_s
+            )
+        return [self.given[number] for number in wanted]
+
+
+@pytest.fixture
+def client(server) -> Iterator[Client]:
+    made = Client(server)
+    yield made
+    made.library.close()
+
+
+def metric(server: Server, name: str, **labels: str) -> float:
+    wanted = [f'{key}="{value}"' for key, value in labels.items()]
+    return sum(
+        float(line.rpartition(" ")[2])
+        for line in server.control.metrics(server.ports["metrics"]).splitlines()
+        if line.startswith(f"{name}{{") and all(each in line for each in wanted)
+    )
+
+
+def workers_of(server: Server, model: str) -> set[int]:
+    """Return the worker processes behind a model: children of its fork server."""
+    (stub,) = [
+        pid for pid in family_of(server.pid)
+        if f"/{model}/1/model.py" in Path(f"/proc/{pid}/cmdline").read_bytes().decode()
+    ]  # fmt: skip
+    return {child for each in children_of(stub) for child in children_of(each)}
+
+
+@pytest.mark.parametrize("call", [over_grpc, over_http])
+def test_results_are_those_of_a_local_run(server, repository, call) -> None:
+    if not (repository / "classify").is_dir():
+        pytest.skip("gepipe samples fetch classify")
+    with gepipe.Pipeline(load(ROOT / "pipelines/classify.yaml")) as pipeline:
+        expected = [result.value["top_k"] for result in pipeline.run(PHOTOS)]
+
+    got = [record["top_k"] for record in call(server, "classify", "IMAGE", PHOTOS)]
+
+    for ours, theirs in zip(got, expected, strict=True):
+        assert [each["label"] for each in ours] == [each["label"] for each in theirs]
+        scores = [each["score"] for each in theirs]
+        assert [each["score"] for each in ours] == pytest.approx(scores, rel=1e-4)
+
+
+def test_a_thousand_concurrent_requests_are_never_mixed_up(client) -> None:
+    calls = [client.ask("numbers", b"%d" % n, b"%d" % (n + 5000)) for n in range(500)]
+
+    assert client.wait(*calls) == [numbers(n, n + 5000) for n in range(500)]
+
+
+def test_numeric_inputs_are_rows(server) -> None:
+    client = grpc.InferenceServerClient(f"127.0.0.1:{server.ports['grpc']}")
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    tensor = grpc.InferInput("INPUT", [3, 4], "FP32")
+    tensor.set_data_from_numpy(array)
+
+    assert records(client.infer("rows", [tensor])) == numbers(0, 4, 8)
+    client.close()
+
+
+def test_a_bad_row_fails_its_request_alone_with_its_place(client) -> None:
+    before = [client.ask("numbers", b"%d" % n) for n in range(10)]
+    bad, alone = client.ask("numbers", b"1", b"one", b"2"), client.ask("numbers", b"one")
+    empty = client.ask("numbers", b"")
+    after = [client.ask("numbers", b"%d" % n) for n in range(10)]
+
+    assert client.wait(*before, *after) == [numbers(n) for n in range(10)] * 2
+    several, single, nothing = client.wait(bad, alone, empty)
+    assert several.status() == "StatusCode.INVALID_ARGUMENT"
+    assert several.message() == "preprocess: not_a_number: row 1: 'one' is no number"
+    assert single.message() == "preprocess: not_a_number: 'one' is no number"
+    assert nothing.message() == "preprocess: empty: the input is empty (0 bytes)"
+
+
+def test_more_than_may_wait_are_refused_at_once(client, server) -> None:
+    failures = partial(metric, server, "gepipe_failures_total", model="narrow", kind="overloaded")
+    before = failures()
+    slow = [client.ask("narrow", b"s 7") for _ in range(2)]
+    pause(0.2)
+    rest = [client.ask("narrow", b"%d" % n) for n in range(6)]
+
+    answers = client.wait(*slow, *rest)
+    refused = [each for each in answers if isinstance(each, InferenceServerException)]
+    assert len(refused) == 3
+    assert {each.status() for each in refused} == {"StatusCode.UNAVAILABLE"}
+    assert all("overloaded: exceeds maximum queue size" in each.message() for each in refused)
+    wait_until(lambda: failures() - before == len(refused), 3)
+
+
+def test_realtime_overtakes_bulk(client) -> None:
+    slow = [client.ask("narrow", b"s 7") for _ in range(2)]
+    pause(0.2)  # the model is at them by now
+    bulk = [client.ask("narrow", b"%d" % n) for n in range(2)]
+    urgent = client.ask("narrow", b"9", parameters={"realtime": True})
+
+    assert client.wait(*slow, *bulk, urgent) == [
+        numbers(7), numbers(7), numbers(0), numbers(1), numbers(9)
+    ]  # fmt: skip
+    place = {number: at for at, number in enumerate(client.order)}
+    assert place[urgent[0]] < min(place[number] for number, _ in bulk)
+
+
+def test_a_class_that_is_none_is_refused(client) -> None:
+    (error,) = client.wait(client.ask("numbers", b"1", parameters={"realtime": "soon"}))
+
+    assert error.message() == (
+        "preprocess: parameter: parameter realtime is 'soon'; expected true or false"
+    )
+
+
+def test_a_request_whose_time_is_over_is_answered(client) -> None:
+    slow = [client.ask("narrow", b"s 7") for _ in range(2)]
+    pause(0.1)
+    hasty = client.ask("narrow", b"1", timeout=50_000)
+
+    (error,) = client.wait(hasty, deadline_s=0.5)
+    assert error.status() == "StatusCode.UNAVAILABLE"
+    assert error.message() == "preprocess: expired: its time is over"
+    assert client.wait(*slow) == [numbers(7)] * 2
+
+
+def test_what_a_client_gives_up_is_not_done(client, server) -> None:
+    cancelled = partial(metric, server, "gepipe_failures_total", model="narrow", kind="cancelled")
+    before = cancelled(), metric(server, "gepipe_rows_total", model="narrow")
+    slow = [client.ask("narrow", b"s 7") for _ in range(2)]
+    queued = [client.ask("narrow", b"1") for _ in range(2)]
+
+    pause(0.2)  # the model knows of all four by now
+    for _, call in queued:
+        call.cancel()
+    client.wait(*slow)
+
+    wait_until(lambda: cancelled() - before[0] == 2, 3)
+    pause(0.2)  # the model counts every 50 ms
+    assert metric(server, "gepipe_rows_total", model="narrow") - before[1] == 2
+
+
+def test_killed_workers_cost_no_answer(client, server) -> None:
+    restarts = partial(metric, server, "gepipe_restarts_total", model="numbers")
+    before = restarts()
+    calls = [client.ask("numbers", b"%d" % n) for n in range(100)]
+    victims = workers_of(server, "numbers")
+    for victim in victims:
+        os.kill(victim, signal.SIGKILL)
+    calls += [client.ask("numbers", b"%d" % n) for n in range(100, 200)]
+
+    assert client.wait(*calls) == [numbers(n) for n in range(200)]
+    assert len(victims) == 4
+    wait_until(lambda: restarts() - before == len(victims), 3)
+
+
+def test_metrics_say_what_was_done(client, server) -> None:
+    of = partial(metric, server, model="numbers")
+    pause(0.2)  # what earlier tests did is counted by now
+    before = of("gepipe_rows_total"), of("gepipe_requests_total"), of("gepipe_batch_rows_sum")
+    busy = of("gepipe_device_busy_seconds_total")
+
+    client.wait(*[client.ask("numbers", b"%d" % n, b"1") for n in range(50)])
+
+    wait_until(lambda: of("gepipe_requests_total") - before[1] == 50, 3)
+    assert of("gepipe_rows_total") - before[0] == 100
+    assert of("gepipe_batch_rows_sum") - before[2] == 100
+    assert of("gepipe_device_busy_seconds_total") > busy
+    assert of("gepipe_available") == 1
+
+
+def test_reloading_and_unloading_under_load_answer_everything(client, server, repository) -> None:
+    calls = [client.ask("narrow", b"s %d" % n) for n in range(3)]
+    model = repository / "narrow" / "1" / "model.py"
+    model.write_text(model.read_text() + "# changed\n")
+    server.control.load("narrow")
+    calls += [client.ask("narrow", b"s %d" % n) for n in range(3, 6)]
+    pause(0.2)
+    wait_until(lambda: len(client.order) >= 3, 10)
+    server.control.unload("narrow")
+
+    assert client.wait(*calls) == [numbers(n) for n in range(6)]
+    server.control.load("narrow")

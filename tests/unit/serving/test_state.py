@@ -1,0 +1,176 @@
+"""What a service decides in situations that the property tests meet by chance only."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from gepipe.errors import BackendError
+from gepipe.io.failures import Failure
+from gepipe.runtime import events as ev
+from gepipe.runtime.events import Fault, WorkerId
+from gepipe.serving.events import Answer, Arrived, Cancelled, Drain, WakeAt
+from gepipe.serving.shape import ServingShape
+from gepipe.serving.state import ServingState
+
+NAMES = {"pre": "preprocess", "infer": "inference", "post": "postprocess"}
+PRE, INFER, POST = (WorkerId(role, 0) for role in ("pre", "infer", "post"))
+
+
+def state(*, batch=2, depth=3, pre=1, infer=1, queue=3, ready=True, **more) -> ServingState:
+    made = ServingState(
+        ServingShape(
+            batch, depth, {"pre": pre, "infer": infer, "post": 1}, NAMES, queue=queue, **more
+        )
+    )
+    if ready:
+        workers = [WorkerId("pre", n) for n in range(pre)]
+        workers += [WorkerId("infer", n) for n in range(infer)]
+        made.handle(0.0, [ev.WorkerReady(worker) for worker in (*workers, POST)])
+    return made
+
+
+def of(kind, commands):
+    return [command for command in commands if isinstance(command, kind)]
+
+
+def written(made, write, now=0.0):
+    return made.handle(
+        now, [ev.Replied(write.worker, write.ticket, 1000, [b"m"] * len(write.rows))]
+    )
+
+
+def test_items_that_come_together_are_refused_only_if_workers_cannot_take_them():
+    made = state(queue=3, pre=2)
+
+    commands = made.handle(0.0, [Arrived(seq, b"") for seq in range(10)])
+
+    dealt = [seq for write in of(ev.Write, commands) for seq in write.seqs]
+    refused = {each.seq for each in of(Answer, commands)}
+    assert dealt == [0, 1, 2, 3]
+    assert refused == {7, 8, 9}
+    assert {each.result.kind for each in of(Answer, commands)} == {"overloaded"}
+
+
+def test_each_class_has_a_queue_of_its_own():
+    made = state(queue=1, ready=False)
+
+    made.handle(0.0, [Arrived(0, b""), Arrived(1, b"", realtime=True)])
+    answers = of(Answer, made.handle(0.0, [Arrived(2, b""), Arrived(3, b"", realtime=True)]))
+
+    assert [(each.seq, each.result.kind) for each in answers] == [
+        (2, "overloaded"),
+        (3, "overloaded"),
+    ]
+
+
+def test_cancelled_items_make_room():
+    made = state(queue=1, ready=False)
+
+    made.handle(0.0, [Arrived(0, b""), Cancelled(0)])
+
+    assert not of(Answer, made.handle(0.0, [Arrived(1, b"")]))
+
+
+def test_deadlines_are_looked_at_in_time():
+    made = state(ready=False)
+
+    (wake,) = made.handle(0.0, [Arrived(0, b"", deadline=2.0), Arrived(1, b"", deadline=1.0)])
+    assert wake == WakeAt(1.0)
+    answer, wake = made.handle(1.0)
+    assert (answer.seq, answer.result.kind) == (1, "expired")
+    assert wake == WakeAt(2.0)
+    assert made.handle(1.5, [Cancelled(0)])[-1] == WakeAt(math.inf)
+
+
+def test_an_item_that_is_cancelled_in_work_is_not_executed():
+    made = state()
+    (write, *_) = of(ev.Write, made.handle(0.0, [Arrived(0, b"")]))
+
+    (answer,) = of(Answer, made.handle(0.0, [Cancelled(0)]))
+    commands = written(made, write)
+
+    assert answer.result.kind == "cancelled"
+    assert not of(ev.Run, commands)
+    assert made.slots_used() == (0, 0)
+
+
+def test_a_realtime_batch_overtakes_bulk_that_is_ready():
+    made = state(pre=4, depth=4)
+    writes = of(ev.Write, made.handle(0.0, [Arrived(seq, b"") for seq in range(6)]))
+    commands = [c for write in writes for c in written(made, write)]
+    assert len(of(ev.Run, commands)) == 2  # nothing is learnt yet: the second goes at once
+    first = of(ev.Run, commands)[0]
+
+    (write,) = of(ev.Write, made.handle(0.0, [Arrived(9, b"", realtime=True)]))
+    assert not of(ev.Run, written(made, write))
+    commands = made.handle(0.1, [ev.Replied(INFER, first.ticket, 100_000_000, [b""])])
+    assert not of(ev.Run, commands)
+    (wake,) = of(WakeAt, commands)
+    (run,) = of(ev.Run, made.handle(wake.time))
+
+    assert wake.time == pytest.approx(0.1 + 0.1 - 0.001)
+    assert run.seq == 9
+
+
+def test_a_failed_execution_is_tried_elsewhere_then_halved():
+    made = state(infer=2, batch=4, pre=4)
+    writes = of(ev.Write, made.handle(0.0, [Arrived(seq, b"") for seq in range(4)]))
+    runs = [run for write in writes for run in of(ev.Run, written(made, write))]
+    tried, failed = [], []
+    while runs:
+        run = runs.pop(0)
+        tried.append((run.worker.index, run.last - run.first))
+        bad = run.first <= 2 < run.last
+        result = Fault("RuntimeError", "refused") if bad else b""
+        commands = made.handle(0.0, [ev.Replied(run.worker, run.ticket, 1000, [result])])
+        runs += of(ev.Run, commands)
+        failed += [each.seq for each in of(Answer, commands) if isinstance(each.result, Failure)]
+
+    assert failed == [2]
+    assert tried[0][0] != tried[1][0]
+    assert [rows for _, rows in tried[:2]] == [tried[0][1]] * 2
+    assert sum(rows == 1 for _, rows in tried) >= 1
+
+
+def test_draining_takes_nothing_more_and_finishes_the_rest():
+    made = state()
+    (write, *_) = of(ev.Write, made.handle(0.0, [Arrived(0, b"")]))
+
+    (late,) = of(Answer, made.handle(0.0, [Drain(), Arrived(1, b"")]))
+    assert late.result == Failure(1, "", "preprocess", "unavailable", "the service is stopping")
+    assert len(made.calls) == 1
+    (run,) = of(ev.Run, written(made, write))
+    (read,) = of(ev.Read, made.handle(0.0, [ev.Replied(INFER, run.ticket, 1000, [b""])]))
+    (answer,) = of(Answer, made.handle(0.0, [ev.Replied(POST, read.ticket, 1000, [b"{}"])]))
+
+    assert answer == Answer(0, b"{}")
+    assert not len(made.calls)
+
+
+def test_the_loss_of_the_last_device_ends_the_service():
+    made = state(infer=2)
+    made.handle(0.0, [Arrived(0, b"")])
+    lost = BackendError("no device")
+
+    assert not of(ev.Abort, made.handle(0.0, [ev.WorkerLost(WorkerId("infer", 1), lost)]))
+    commands = made.handle(0.0, [ev.WorkerLost(INFER, lost)])
+
+    assert of(ev.Abort, commands) == [ev.Abort(lost)]
+    assert [each.result.kind for each in of(Answer, commands)] == ["unavailable"]
+    (late,) = of(Answer, made.handle(0.0, [Arrived(1, b"")]))
+    assert late.result.error == "the service has ended: no device"
+
+
+def test_workers_that_die_in_a_row_do_not_end_the_service():
+    made = state(queue=10_000)
+    made.handle(0.0, [Arrived(seq, b"") for seq in range(300)])
+
+    for seq in range(300):
+        for _ in range(2):
+            commands = made.handle(0.0, [ev.WorkerExited(PRE, "killed", seq)])
+            assert not of(ev.Abort, commands)
+            made.handle(0.0, [ev.WorkerReady(PRE)])
+
+    assert made.calls.failures == {"crash": 300}
