@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import Final
 
 from gepipe.triton.edit import Edit
 from gepipe.triton.models import Model
-from gepipe.triton.placing import appended
-from gepipe.triton.problem import Finding, Move, Repair, error
+from gepipe.triton.problem import Finding, ModelFile, Move, Repair, error
 from gepipe.triton.rules.surroundings import Surroundings
 
-_SUFFIX = {"om": ".om", "emulator": ".om", "onnx": ".onnx"}
+#: How older backends expect the file.
+_BARE: Final = "model"
+_SUFFIX: Final = {"om": ".om", "emulator": ".om", "onnx": ".onnx"}
 
 
 def model_file(model: Model) -> Path | None:
@@ -28,7 +30,11 @@ def _candidates(model: Model, version: int) -> list[str]:
         name = f"{version}/{default}"
         return [name] if name in model.files else []
     inside = [name for name in model.files if PurePosixPath(name).parent.as_posix() == str(version)]
-    return [name for name in inside if PurePosixPath(name).suffix in (".om", ".onnx")]
+    return [name for name in inside if _may_be_model(PurePosixPath(name))]
+
+
+def _may_be_model(path: PurePosixPath) -> bool:
+    return path.suffix.lower() in (".om", ".onnx") or path.name == _BARE
 
 
 def check(model: Model, around: Surroundings) -> Iterator[Finding]:
@@ -40,74 +46,58 @@ def check(model: Model, around: Surroundings) -> Iterator[Finding]:
 
 
 def _version(model: Model, around: Surroundings, version: int) -> Iterator[Finding]:
-    default = model.root.scalar("default_model_filename")
     found = _candidates(model, version)
     if not found:
-        yield from _missing(model, around, version)
+        yield from _missing(model, version)
         return
     if len(found) > 1:
         names = ", ".join(PurePosixPath(name).name for name in found)
         text = f"has {len(found)} models, {names}; expected default_model_filename to name one"
         yield Finding("error", 0, "", text, file=str(version))
         return
-    file = PurePosixPath(found[0]).name
-    if default is None and file not in ("model.om", "model.onnx"):
-        line = f'default_model_filename: "{file}"'
-        yield error(
-            0,
-            "default_model_filename",
-            f"is missing, while the model is {version}/{file}; expected {line}",
-            Repair(line, (appended(model.document.text, model.root, line),)),
-        )
     if f"{version}/model.py" in model.files:
         text = "is never run: the backend's own model.py is; expected no model.py here"
         yield Finding("warning", 0, "", text, file=f"{version}/model.py")
     yield from _contents(model, around, found[0])
 
 
-def _missing(model: Model, around: Surroundings, version: int) -> Iterator[Finding]:
+def _missing(model: Model, version: int) -> Iterator[Finding]:
     default = model.root.scalar("default_model_filename")
-    bare = f"{version}/model"
-    if bare in model.files:
-        opened = around.opened(model.files[bare])
-        suffix = _SUFFIX.get(opened.kind) if opened else None
-        name = default.text if default else f"model{suffix}"
-        what = f": {opened.words}" if opened else ""
-        repair = (
-            Repair(f"renamed to {name}", actions=(Move(bare, f"{version}/{name}"),))
-            if (suffix)
-            else None
-        )
-        text = f"has no extension{what}; expected {name if suffix else 'model.om'}"
-        yield Finding("error", 0, "", text, repair, file=bare)
-        return
-    inside = sorted(
-        PurePosixPath(n).name for n in model.version_files() if n.startswith(f"{version}/")
-    )
-    models = [name for name in inside if name.endswith((".om", ".onnx"))]
-    if default is not None:
-        repair = (
-            Repair(f'"{models[0]}"', (Edit(default.start, default.end, f'"{models[0]}"'),))
-            if (len(models) == 1)
-            else None
-        )
+    inside = [PurePosixPath(n) for n in model.version_files() if n.startswith(f"{version}/")]
+    models = [path.name for path in inside if _may_be_model(path)]
+    if default is not None and default.text:
+        repair = None
+        if len(models) == 1:
+            edit = Edit(default.start, default.end, f'"{models[0]}"')
+            repair = Repair(f'"{models[0]}"', (edit,))
         yield error(
             default.start,
             "default_model_filename",
-            f"there is no {version}/{default.text}; "
-            f"expected a file that is there{', ' + models[0] if repair else ''}",
+            f"there is no {version}/{default.text}; expected a file that is there"
+            + (f", {models[0]}" if repair else ""),
             repair,
         )
         return
-    found = f"; found {', '.join(inside)}" if inside else ""
-    text = f"there is no model in it; expected model.om{found}"
+    others = ", ".join(sorted(path.name for path in inside))
+    text = f"there is no model in it; expected one .om{f'; found {others}' if others else ''}"
     yield Finding("error", 0, "", text, file=str(version))
+
+
+def _bare(opened: ModelFile, name: str) -> Iterator[Finding]:
+    """Propose a name that says what a file is; the backend opens it under the old one too."""
+    suffix = _SUFFIX.get(opened.kind)
+    if suffix and PurePosixPath(name).name == _BARE:
+        repair = Repair(f"renamed to model{suffix}", actions=(Move(name, name + suffix),))
+        text = f"has no extension: {opened.words}; expected model{suffix}"
+        yield Finding("warning", 0, "", text, repair, file=name)
 
 
 def _contents(model: Model, around: Surroundings, name: str) -> Iterator[Finding]:
     opened = around.opened(model.files[name])
     if opened is None:
         return
+    if not model.root.text("default_model_filename"):
+        yield from _bare(opened, name)
     engine = next((e for e in model.root.messages("parameters") if e.text("key") == "engine"), None)
     value = engine.message("value") if engine else None
     wants = value.text("string_value") if value else "ge"

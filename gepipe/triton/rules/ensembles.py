@@ -73,6 +73,9 @@ def _bound(model: Model, steps: list[Step]) -> Iterator[Finding]:
         policy = batching.message("default_queue_policy") if batching else None
         if step.model.backend == "ensemble" or step.model.root.named("sequence_batching"):
             continue
+        keys = {entry.text("key") for entry in step.model.root.messages("parameters")}
+        if "max_queue_size" in keys:  # the backend's own queue
+            continue
         if policy is None or policy.integer("max_queue_size") < 1:
             yield warning(
                 step.message.start,

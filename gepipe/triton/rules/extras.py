@@ -25,15 +25,7 @@ def check(model: Model, around: Surroundings) -> Iterator[Finding]:
         yield from _twice(root, name, name)
     if model.backend in ("python", "ge"):
         yield from _environment(model)
-        if " " in str(model.folder.absolute()):
-            yield Finding(
-                "error",
-                0,
-                "",
-                "there is a space in its path, on which the server breaks off "
-                "when it starts Python; expected a path without spaces",
-                file=".",
-            )
+        yield from _space(model)
         optimization = root.message("optimization")
         if optimization and optimization.named("execution_accelerators"):
             field = optimization.named("execution_accelerators")[0]
@@ -45,6 +37,19 @@ def check(model: Model, around: Surroundings) -> Iterator[Finding]:
             )
     for number, warmup in enumerate(root.messages("model_warmup")):
         yield from _warmup(model, warmup, f"model_warmup[{number}]")
+
+
+def _space(model: Model) -> Iterator[Finding]:
+    """Look for spaces, at which the shell that starts Python cuts the path."""
+    if " " in model.name:
+        text = "the server breaks off on the space in its name; expected a name without spaces"
+        yield Finding("error", 0, "", text, file=".")
+    elif " " in str(model.folder.absolute()):
+        text = (
+            "there is a space in its path, on which tritonserver breaks off when it starts Python; "
+            "expected a path without spaces, or `gepipe triton serve`, which goes round it"
+        )
+        yield Finding("warning", 0, "", text, file=".")
 
 
 def _twice(message: Message, name: str, path: str) -> Iterator[Finding]:

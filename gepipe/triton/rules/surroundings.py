@@ -32,6 +32,7 @@ class Surroundings:
             extras,
             instances,
             npu_ge,
+            parameters,
             platform,
             python,
             tensors,
@@ -50,6 +51,7 @@ class Surroundings:
             python,
             cards,
             npu_ge,
+            parameters,
         ):
             yield from rule.check(model, self)
 

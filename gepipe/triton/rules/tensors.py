@@ -31,7 +31,7 @@ def check(model: Model, around: Surroundings) -> Iterator[Finding]:
     for side in ("input", "output"):
         listed = tensors(model, side)
         if not listed and model.root.fields:
-            yield from _none(model, side)
+            yield from _none(model, around, side)
         names: set[str] = set()
         for tensor in listed:
             yield from _tensor(model, tensor, names)
@@ -39,9 +39,13 @@ def check(model: Model, around: Surroundings) -> Iterator[Finding]:
         yield from _against_file(model, around, side, listed)
 
 
-def _none(model: Model, side: str) -> Iterator[Finding]:
+def _none(model: Model, around: Surroundings, side: str) -> Iterator[Finding]:
     if model.backend == "ensemble":
         yield error(0, side, f"an ensemble has no {side}; expected at least one")
+    elif model.backend == "ge" and _is_for_cards(model, around):
+        yield error(
+            0, side, "is missing, and an .om model tells it only to a card; expected it in words"
+        )
     elif model.backend in _COMPLETING:
         yield warning(
             0,
@@ -51,6 +55,12 @@ def _none(model: Model, side: str) -> Iterator[Finding]:
             "in words",
         )
     # For python, the rule that reads model.py knows more.
+
+
+def _is_for_cards(model: Model, around: Surroundings) -> bool:
+    path = model_file(model)
+    opened = around.opened(path) if path else None
+    return opened is not None and opened.kind == "om"
 
 
 def _tensor(model: Model, tensor: Tensor, names: set[str]) -> Iterator[Finding]:

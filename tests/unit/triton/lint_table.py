@@ -188,10 +188,10 @@ ROWS = (
     Row("profile", GOOD.replace("count: 1", 'count: 1 profile: [ "0" ]'), "error", "config.pbtxt:5",
         "is for TensorRT alone", "refuses", "only supported for TensorRT", True),
     # --- parameters -----------------------------------------------------------------------------
-    Row("backend-parameters", GE + GE_ONE + 'backend_parameters {\n  device: "0" # card\n  fast: 1\n}\n',
+    Row("backend-parameters", GE + GE_ONE + 'backend_parameters {\n  device: "0" # card\n  threads: 1\n}\n',
         "error", "config.pbtxt:6", "backend_parameters: ModelConfig has no such field; expected parameters",
         "refuses", 'no field named "backend_parameters"', True, OM, False),
-    Row("backend-parameters-entries", GE + GE_ONE + 'backend_parameters [ { key: "k" value: "v" } ]\n',
+    Row("backend-parameters-entries", GE + GE_ONE + 'backend_parameters [ { key: "threads" value: "2" } ]\n',
         "error", "config.pbtxt:6", "expected parameters",
         "refuses", 'no field named "backend_parameters"', True, OM, False),
     Row("parameter-bare", GOOD + 'parameters { key: "k" value: "v" }\n', "error", "config.pbtxt:6",
@@ -434,12 +434,22 @@ ROWS = (
 BASE["open"] = _model(IN, A)
 #: What only gepipe's own backend looks at: the server itself loads all of these.
 CARDS = (
-    Row("ge-bare", GE + GE_ONE, "error", "1/model", "has no extension: this is an .om model", "loads", "",
+    Row("ge-bare", GE + GE_ONE, "warning", "1/model", "has no extension: this is an .om model", "loads", "",
         True, {"1/model": OM["1/model.om"]}, False),
-    Row("ge-empty", GE + GE_ONE, "error", "1", "there is no model in it; expected model.om", "loads", "",
+    Row("ge-empty", GE + GE_ONE, "error", "1", "there is no model in it; expected one .om", "loads", "",
         False, {"1/.keep": ""}, False),
-    Row("ge-named", GE + GE_ONE, "error", "config.pbtxt:1", "default_model_filename: is missing", "loads", "",
-        True, {"1/resnet.om": OM["1/model.om"]}, False),
+    *(
+        Row(f"ge-parameter-{name}", GE + GE_ONE + f'parameters {{ key: "{key}" value: {{ string_value: "{value}" }} }}\n'
+            + rest, "error", "config.pbtxt:6", text, "loads", "", fixable, OM, False)
+        for name, key, value, rest, text, fixable in (
+            ("device", "device_id", "0", "", "ge has no parameter 'device_id'; expected device_ids", True),
+            ("typo", "timeouts", "5ms", "", "ge has no parameter 'timeouts'; did you mean 'timeout'?", False),
+            ("numbers", "device_ids", "npu0", "", 'device_ids is "npu0"; expected numbers', False),
+            ("options", "engine_options", "x", "", 'engine_options is "x"; expected a JSON object', False),
+            ("count", "device_ids", "0,1", "", "names 2 devices for 1 instances; expected count: 2", True),
+            ("queue", "max_queue_size", "8", "dynamic_batching { }\n", "expected no dynamic_batching beside it", False),
+        )
+    ),
     Row("ge-two", GE + GE_ONE, "error", "1", "has 2 models, a.om, b.om", "loads", "", False,
         {"1/a.om": OM["1/model.om"], "1/b.om": OM["1/model.om"]}, False),
     Row("ge-misnamed", GE + GE_ONE + 'default_model_filename: "b.om"\n', "error", "config.pbtxt:6",
@@ -450,8 +460,8 @@ CARDS = (
         {"1/model.om": "<html>"}, False),
     Row("ge-kind", GE + ONE, "warning", "config.pbtxt:5", "is KIND_CPU for a model of an NPU", "loads", "",
         True, OM, False),
-    Row("ge-undeclared", 'backend: "ge"\nmax_batch_size: 8\n' + GE_ONE, "warning", "config.pbtxt:1",
-        "input: is missing, so the backend fills it in", "loads", "", False, OM, False),
+    Row("ge-undeclared", 'backend: "ge"\nmax_batch_size: 8\n' + GE_ONE, "error", "config.pbtxt:1",
+        "input: is missing, and an .om model tells it only to a card", "loads", "", False, OM, False),
     Row("ge-suspicious", GE.replace("[ 4 ]", "[ -1, 3, 8, 8 ]") + GE_ONE, "warning", "config.pbtxt:3",
         "looks as if it began with the batch", "loads", "", False, OM, False),
 )  # fmt: skip

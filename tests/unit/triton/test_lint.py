@@ -55,7 +55,7 @@ instance_group [ { count: 1, kind: KIND_NPU, device: 1 } ]
 dynamic_batching { max_queue_delay_ms: 5, preferred_batch_size: [ 8, 32 ] }
 backend_parameters {
   precision: "fp16"      # or origin
-  warm: true
+  threads: 2
 }
 """
     write(tmp_path / "m", {"1/model": "IMOD"})
@@ -78,7 +78,7 @@ instance_group [ { count: 1, kind: KIND_MODEL, } ]
 dynamic_batching { max_queue_delay_microseconds: 5000, preferred_batch_size: [ 8, 16 ] }
 parameters [
   { key: "precision" value: { string_value: "fp16" } },      # or origin
-  { key: "warm" value: { string_value: "true" } }
+  { key: "threads" value: { string_value: "2" } }
 ]
 parameters { key: "device_ids" value: { string_value: "1" } }
 """
@@ -366,3 +366,19 @@ def test_a_configuration_that_cannot_be_read(tmp_path: Path) -> None:
         f"{tmp_path}/n/config.pbtxt: cannot be read: larger than 4 mib; expected a text file"
         in said
     )
+
+
+def test_parameters_are_those_that_the_backend_reads() -> None:
+    from gepipe.serving import settings
+    from gepipe.triton import parameters
+
+    assert set(parameters.GE) == set(settings._KNOWN)
+    assert set(parameters.PYTHON) == set(settings._SERVERS)
+
+
+def test_a_space_in_the_path(tmp_path: Path) -> None:
+    (said,) = found(tmp_path / "my models", GOOD, {"1/model.py": PYTHON})
+    (worse,) = found(tmp_path / "models", GOOD, {"1/model.py": PYTHON}, "my model")
+
+    assert said.startswith("warning: m: there is a space in its path")
+    assert worse.startswith("error: my model: the server breaks off on the space in its name")
