@@ -25,8 +25,8 @@ class TritonPythonModel:
         """Open the model, on the device that the instance's number chooses."""
         self._backend = _serving("backend").open_backend(args)
 
-    def execute(self, requests: Sequence[Any]) -> list[Any]:
-        """Return one response for each request, in order."""
+    def execute(self, requests: Sequence[Any]) -> list[Any] | None:
+        """Return one response for each request, in order, or send them later."""
         return self._backend.execute(requests)
 
     def finalize(self) -> None:

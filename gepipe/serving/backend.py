@@ -7,6 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,7 @@ from gepipe.pipeline.bodies import InferBody
 from gepipe.pipeline.crews import pickled, worker_environment
 from gepipe.runtime.memory import SlotLayout
 from gepipe.runtime.process import start_server
+from gepipe.serving.asking import wants_realtime
 from gepipe.serving.declared import ROWS, Declared
 from gepipe.serving.execution import Execution
 from gepipe.serving.host import ModelHost
@@ -25,6 +27,7 @@ from gepipe.serving.metrics import Metrics
 from gepipe.serving.replies import kind_of, reply_error
 from gepipe.serving.settings import Settings
 from gepipe.serving.stub import settle
+from gepipe.serving.waiting import Desk, Waiting
 from gepipe.tensors import DYNAMIC
 
 if TYPE_CHECKING:
@@ -94,36 +97,59 @@ class Backend:
             raise
         self._metrics.changed(True)
         self._row_s = math.inf
+        self._desk: Desk | None = None
+        if settings.queue is not None:
+            self._desk = Desk(
+                Waiting(settings.queue, settings.max_wait_s),
+                partial(self._answer, kept=True),
+                capacity=self._capacity,
+                merged=self._merged,
+            )
         self.notes = self._host.info.notes
 
-    def execute(self, requests: Sequence[Any]) -> list[Any]:
-        """Answer requests: one response for each, in order. Never raises."""
-        began = time.monotonic()
-        asks = [Ask() for _ in requests]
-        request_of = dict(zip(asks, requests, strict=True))
-        execution = Execution(
-            self._host,
-            capacity=self._capacity,
-            merged=self._merged,
-            is_unwanted=lambda ask: self._unwanted(request_of[ask], ask, began),
-            report=lambda *what: self._executed(began, *what),
-        )
+    def execute(self, requests: Sequence[Any]) -> list[Any] | None:
+        """Answer requests: one response for each, in order, or later by their senders."""
+        asks = [self._asked(request) for request in requests]
+        if self._desk is None:
+            return self._answer(asks, kept=False)
+        for ask in asks:
+            ask.sender = ask.request.get_response_sender()
+            try:
+                if ask.error is not None:
+                    raise ask.error
+                self._desk.take(ask, realtime=wants_realtime(ask.request.parameters()))
+            except Exception as error:  # noqa: BLE001 - one bad request must not fail the others
+                self._metrics.answered(1, [kind_of(error)])
+                self._desk.reply(ask, reply_error(self._stage, error))
+        return None
+
+    def close(self) -> None:
+        """Close the model, within the grace of its process."""
+        if self._desk is not None:
+            self._desk.close(self._host.close)
+        self._host.close()
+
+    def _answer(self, asks: Sequence[Ask], *, kept: bool) -> list[Any]:
+        """Execute requests and return their responses. Never raises."""
         try:
-            for ask, request in zip(asks, requests, strict=True):
-                self._read(request, ask)
-            execution.run([ask for ask in asks if ask.error is None])
+            self._execution(asks).run([ask for ask in asks if ask.error is None], kept=kept)
         except Exception as error:  # one that escaped would fail all requests, with our paths
             log.exception("%s: requests could not be executed", self._stage)
             for ask in asks:
                 ask.error = ask.error or InternalError(f"{type(error).__name__}: {error}")
-        replies = [self._reply(*pair) for pair in zip(requests, asks, strict=True)]
         failures = [kind_of(ask.error) for ask in asks if ask.error is not None]
         self._metrics.answered(len(asks), failures)
-        return replies
+        return [self._reply(ask) for ask in asks]
 
-    def close(self) -> None:
-        """Close the model, within the grace of its process."""
-        self._host.close()
+    def _execution(self, asks: Sequence[Ask]) -> Execution:
+        began = min((ask.began for ask in asks), default=0.0)
+        return Execution(
+            self._host,
+            capacity=self._capacity,
+            merged=self._merged,
+            is_unwanted=self._unwanted,
+            report=lambda *what: self._executed(began, *what),
+        )
 
     def _lay_out(self, declared: Declared, settings: Settings) -> None:
         info = self._host.info
@@ -147,7 +173,8 @@ class Backend:
             SlotLayout.of(inputs, self._capacity), SlotLayout.of(outputs, self._capacity), limit_s
         )
 
-    def _read(self, request: Any, ask: Ask) -> None:
+    def _asked(self, request: Any) -> Ask:
+        ask = Ask(request=request, began=time.monotonic())
         arrays: dict[str, NDArray[Any]] = {}
         try:
             for tensor in request.inputs():
@@ -160,12 +187,13 @@ class Backend:
             ask.error = error
         except Exception as error:  # noqa: BLE001 - what cannot be read is the request's fault
             ask.error = ItemError("unreadable", f"the tensors cannot be read: {error}")
+        return ask
 
-    def _unwanted(self, request: Any, ask: Ask, began: float) -> ItemError | None:
-        limit_s = request.timeout() / 1e6
-        if limit_s and time.monotonic() - began > limit_s:
+    def _unwanted(self, ask: Ask) -> ItemError | None:
+        limit_s = ask.request.timeout() / 1e6
+        if limit_s and time.monotonic() - ask.began > limit_s:
             return ItemError("expired", f"the request's timeout of {limit_s:g} s has passed")
-        if ask.rows * self._row_s >= _WORTH_ASKING_S and request.is_cancelled():
+        if ask.rows * self._row_s >= _WORTH_ASKING_S and ask.request.is_cancelled():
             return ItemError("cancelled", "the request was cancelled by its client")
         return None
 
@@ -173,14 +201,14 @@ class Backend:
         self._row_s = busy_ns / 1e9 / rows
         self._metrics.executed(rows, wait_s=at - began, took_s=took_s, busy_s=busy_ns / 1e9)
 
-    def _reply(self, request: Any, ask: Ask) -> Any:
+    def _reply(self, ask: Ask) -> Any:
         if ask.error is not None:
             return reply_error(self._stage, ask.error)
         import numpy as np
         import triton_python_backend_utils as pb_utils
 
         tensors = []
-        for name in request.requested_output_names():
+        for name in ask.request.requested_output_names():
             spec = self._outputs.get(name)
             if spec is None:
                 continue

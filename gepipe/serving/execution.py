@@ -45,16 +45,19 @@ class Execution:
         self._is_unwanted, self._report = is_unwanted, report
         self._losses = host.losses
 
-    def run(self, asks: Sequence[Ask]) -> None:
+    def run(self, asks: Sequence[Ask], *, kept: bool = False) -> None:
         """Execute requests; each has its outputs, or its error, afterwards.
 
-        The outputs are views into the slot where nothing is executed behind them.
+        Args:
+            asks: The requests.
+            kept: Whether the outputs must outlive the next execution; otherwise they are views into
+                the slot where nothing is executed behind them.
         """
         slots = list(pack(asks, self._capacity, merged=self._merged))
         for number, spans in enumerate(slots):
             self._fill(spans)
             self._attempt(spans, tries=2)
-            self._gather(spans, copied=number + 1 < len(slots))
+            self._gather(spans, copied=kept or number + 1 < len(slots))
 
     def _fill(self, spans: Sequence[Span]) -> None:
         inputs = self._host.inputs

@@ -22,12 +22,18 @@ class Ask:
         rows: How many rows it has.
         pieces: Output name to the arrays made so far, in the order of the rows.
         error: Why it is refused, or failed.
+        request: The server's request.
+        sender: What sends its response, where it is not returned.
+        began: When the server handed it over, on the monotonic clock.
     """
 
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     rows: int = 0
     pieces: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
     error: GepipeError | None = None
+    request: Any = None
+    sender: Any = None
+    began: float = 0.0
 
 
 class Span(NamedTuple):

@@ -10,6 +10,8 @@ In `config.pbtxt`, each a text:
     parameters { key: "precision" value: { string_value: "fp16" } }
     parameters { key: "gears" value: { string_value: "1,4,8" } }
     parameters { key: "stage" value: { string_value: "inference" } }      # its name in messages
+    parameters { key: "max_queue_size" value: { string_value: "128" } }   # see `waiting`
+    parameters { key: "max_wait" value: { string_value: "1ms" } }         # of a part-filled batch
     parameters { key: "engine_options" value: { string_value: "{\"device\": \"emulator\"}" } }
 """
 
@@ -32,6 +34,8 @@ _KNOWN: Final = (
     "engine",
     "engine_options",
     "gears",
+    "max_queue_size",
+    "max_wait",
     "precision",
     "stage",
     "threads",
@@ -55,12 +59,16 @@ class Settings:
         engine: The engine's registered name.
         model: The model file.
         options: How to open it.
+        queue: Requests that may wait in the backend; None where the server forms the batches.
+        max_wait_s: How long a part-filled batch waits for more of them.
     """
 
     stage: str
     engine: str
     model: Path
     options: EngineOptions
+    queue: int | None = None
+    max_wait_s: float = 0.0
 
     @classmethod
     def read(
@@ -99,10 +107,20 @@ class Settings:
             batch_size=batch,
             precision=texts.get("precision", "auto"),
             gears=_numbers("gears", texts["gears"]) if texts.get("gears") else (),
-            timeout_s=_timeout(texts.get("timeout", "")),
+            timeout_s=_duration("timeout", texts.get("timeout", "")),
             extra=_extra(texts.get("engine_options", "")),
         )
-        return cls(texts.get("stage") or str(config.get("name", "")), engine, model, options)
+        queue = None
+        if texts.get("max_queue_size"):
+            (queue,) = _numbers("max_queue_size", texts["max_queue_size"])
+            if config.get("dynamic_batching"):
+                raise ConfigError(
+                    "parameter max_queue_size: has the backend form the batches; expected no "
+                    "dynamic_batching beside it"
+                )
+        stage = texts.get("stage") or str(config.get("name", ""))
+        wait_s = _duration("max_wait", texts.get("max_wait", "")) or 0.0
+        return cls(stage, engine, model, options, queue, wait_s)
 
 
 def parameters_of(config: Mapping[str, Any]) -> dict[str, str]:
@@ -184,7 +202,7 @@ def _numbers(name: str, text: str) -> tuple[int, ...]:
     return numbers
 
 
-def _timeout(text: str) -> float | None:
+def _duration(name: str, text: str) -> float | None:
     if not text:
         return None
     from gepipe.spec.units import parse_timeout  # needs pydantic
@@ -192,7 +210,7 @@ def _timeout(text: str) -> float | None:
     try:
         return parse_timeout(text)
     except ValueError as error:
-        raise ConfigError(f"parameter timeout: {error}") from None
+        raise ConfigError(f"parameter {name}: {error}") from None
 
 
 def _extra(text: str) -> Mapping[str, Any]:

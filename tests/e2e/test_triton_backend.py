@@ -139,6 +139,10 @@ def fill(made: Repository, tmp: Path) -> None:
         )
         / "model.om"
     )
+    queue = parameter("max_queue_size", "12")
+    lasting_model(made.add("own", "max_batch_size: 4", NPU, queue, XY) / "model.om")
+    queue = parameter("max_queue_size", "1")
+    doubling_model(made.add("exact", "max_batch_size: 4", CPU, ONNX, queue, XY) / "model.onnx")
     once = f"{{call: mdl.execute_async, at: 4, hang: true, once_file: {tmp / 'once'}}}"
     for name, fault in (
         ("once", once),
@@ -461,6 +465,69 @@ def test_request_that_was_cancelled_is_not_tried_again(server) -> None:
     wait_until(
         lambda: metric(server, "gepipe_failures_total", model="hangs", kind="cancelled") == 1, 10
     )
+
+
+# --- batches that the backend forms ---------------------------------------------------------------
+
+
+def test_backend_merges_and_answers_each_request(server) -> None:
+    with ThreadPoolExecutor(9) as pool:
+        answers = list(pool.map(lambda n: infer(server, "own", x=rows(1, n)), range(9)))
+
+    assert all(answer["y"].shape == (1, 4) for answer in answers)
+    assert metric(server, "gepipe_batch_rows_count", model="own") <= 4
+    assert metric(server, "gepipe_wait_seconds_sum", model="own") >= 0.1
+
+
+def test_backend_gives_each_request_its_own_rows(server) -> None:
+    for count in (1, 3, 4):
+        x = rows(count, 10 * count)
+        assert np.array_equal(infer(server, "exact", x=x)["y"], 2 * x + 1)
+
+
+def test_backend_puts_real_time_before_bulk(server) -> None:
+    done: list[bool] = []
+
+    def ask(realtime: bool) -> None:
+        assert infer(server, "own", (), {"realtime": realtime}, x=rows(4)).status == 200
+        done.append(realtime)
+
+    with ThreadPoolExecutor(11) as pool:
+        asked = [pool.submit(ask, False) for _ in range(10)]
+        wait_until(lambda: len(done) >= 2, 20)
+        asked.append(pool.submit(ask, True))
+        for each in asked:
+            each.result()
+
+    assert done.index(True) < 6
+
+
+def test_backend_refuses_what_it_cannot_hold(server) -> None:
+    with ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(lambda _: infer(server, "own", x=rows(4)), range(20)))
+
+    refused = [each for each in answers if each.status == 503]
+    assert len(refused) >= 3
+    assert all("own: overloaded: 12 requests wait already" in each.error for each in refused)
+    assert all(each.status == 200 for each in answers if each not in refused)
+
+
+def test_request_that_waits_too_long_is_not_executed(server) -> None:
+    before = metric(server, "gepipe_rows_total", model="own")
+    with ThreadPoolExecutor(6) as pool:
+        bulk = [pool.submit(infer, server, "own", x=rows(4)) for _ in range(5)]
+        wait_until(bulk[0].done, 10)
+        late = pool.submit(infer, server, "own", (), {"timeout": 50_000}, x=rows(1))
+        assert all(each.result().status == 200 for each in bulk)
+
+    assert late.result().error == "own: expired: the request's timeout of 0.05 s has passed"
+    assert metric(server, "gepipe_rows_total", model="own") - before == 5 * 4
+
+
+def test_backend_refuses_a_class_that_it_does_not_know(server) -> None:
+    answer = infer(server, "exact", (), {"realtime": "soon"}, x=rows(1))
+    assert answer.status == 400
+    assert "exact: parameter: parameter realtime is 'soon'" in answer.error
 
 
 # --- the ensemble ---------------------------------------------------------------------------------

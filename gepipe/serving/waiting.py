@@ -1,0 +1,173 @@
+"""Requests that wait for the model in the backend itself, in place of the server's own batcher.
+
+    execute ─▶ put ─▶ real-time | bulk ─▶ take ─▶ one batch ─▶ outbox ─▶ senders ─▶ server
+
+The server's batcher may miss its wake-up and sleep for half a second while its queue is not empty,
+and forms no batch while the one before is in the model. Here the next batch is whatever waits when
+the device becomes free, real-time requests first.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any, Final
+
+from gepipe.errors import ItemError
+from gepipe.serving.calls import OVERLOADED
+from gepipe.serving.classes import Turns
+from gepipe.serving.merging import Ask
+
+log = logging.getLogger(__name__)
+
+#: Threads that send answers: sending one takes 200 microseconds, most of it waiting for the server.
+_SENDERS: Final = 2
+#: How long what waits may take when the model is closed; the server waits for its requests before.
+_DRAIN_S: Final = 2.0
+
+
+class Waiting:
+    """Requests of two classes that wait for a place in a batch. Any thread may use it."""
+
+    def __init__(self, limit: int, max_wait_s: float = 0.0) -> None:
+        """Hold at most `limit` requests.
+
+        Args:
+            limit: The bound; over it, requests are refused.
+            max_wait_s: How long a part-filled batch waits for more.
+        """
+        self._limit, self._max_wait_s = limit, max_wait_s
+        self._queues: dict[bool, deque[Ask]] = {True: deque(), False: deque()}
+        self._rows = 0
+        self._turns = Turns()
+        self._ended = False
+        self._changed = threading.Condition()
+
+    def put(self, ask: Ask, *, realtime: bool) -> None:
+        """Have a request wait.
+
+        Raises:
+            ItemError: `overloaded`: too many wait already.
+        """
+        with self._changed:
+            waiting = len(self._queues[True]) + len(self._queues[False])
+            if waiting >= self._limit or self._ended:
+                raise ItemError(OVERLOADED, f"{waiting} requests wait already; try again later")
+            self._queues[realtime].append(ask)
+            self._rows += ask.rows
+            self._changed.notify()
+
+    def take(self, capacity: int, *, merged: bool) -> list[Ask]:
+        """Wait for requests and return what forms the next batch; nothing at the end.
+
+        Args:
+            capacity: Rows that fit.
+            merged: Whether several requests may share a batch.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: any(self._queues.values()) or self._ended)
+            if self._max_wait_s and merged and any(self._queues.values()) and not self._ended:
+                oldest = min(queue[0].began for queue in self._queues.values() if queue)
+                self._changed.wait_for(
+                    lambda: self._rows >= capacity or self._ended,
+                    max(0.0, oldest + self._max_wait_s - time.monotonic()),
+                )
+            return self._picked(capacity, merged=merged)
+
+    def end(self) -> None:
+        """Refuse further requests; those that wait are still handed out."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def _picked(self, capacity: int, *, merged: bool) -> list[Ask]:
+        picked: list[Ask] = []
+        used = 0
+        urgent, bulk = self._queues[True], self._queues[False]
+        while (which := self._turns.choose(realtime=bool(urgent), bulk=bool(bulk))) is not None:
+            ask = self._queues[which][0]
+            if picked and (not merged or used + ask.rows > capacity):
+                break
+            self._turns.took(which, bulk=bool(bulk))
+            picked.append(self._queues[which].popleft())
+            used += ask.rows
+        self._rows -= used
+        return picked
+
+
+class Desk:
+    """Takes requests, has a thread answer them batch by batch, and sends the answers."""
+
+    def __init__(
+        self,
+        waiting: Waiting,
+        answer: Callable[[Sequence[Ask]], Sequence[Any]],
+        *,
+        capacity: int,
+        merged: bool,
+    ) -> None:
+        """Start.
+
+        Args:
+            waiting: Where requests wait.
+            answer: Executes a batch and returns a response for each of its requests; never raises.
+            capacity: Rows of a batch.
+            merged: Whether several requests may share a batch.
+        """
+        self._waiting, self._answer = waiting, answer
+        self._capacity, self._merged = capacity, merged
+        self._outbox: SimpleQueue[tuple[Any, Any] | None] = SimpleQueue()
+        self._worker = threading.Thread(target=self._work, name="gepipe batches", daemon=True)
+        self._senders = [
+            threading.Thread(target=self._send, name=f"gepipe sender {number}", daemon=True)
+            for number in range(_SENDERS)
+        ]
+        for thread in (self._worker, *self._senders):
+            thread.start()
+
+    def take(self, ask: Ask, *, realtime: bool) -> None:
+        """Have a request answered some time; it must have its sender.
+
+        Raises:
+            ItemError: `overloaded`: too many wait already.
+        """
+        self._waiting.put(ask, realtime=realtime)
+
+    def reply(self, ask: Ask, response: Any) -> None:
+        """Send a response."""
+        self._outbox.put((ask.sender, response))
+
+    def close(self, interrupt: Callable[[], None]) -> None:
+        """Answer what waits, and stop.
+
+        Args:
+            interrupt: Ends an execution that takes too long for that.
+        """
+        self._waiting.end()
+        self._worker.join(_DRAIN_S)
+        interrupt()
+        self._worker.join()
+        for _ in self._senders:
+            self._outbox.put(None)
+        for thread in self._senders:
+            thread.join()
+
+    def _work(self) -> None:
+        while asks := self._waiting.take(self._capacity, merged=self._merged):
+            for ask, response in zip(asks, self._answer(asks), strict=True):
+                self.reply(ask, response)
+
+    def _send(self) -> None:
+        import triton_python_backend_utils as pb_utils
+
+        final = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+        while (entry := self._outbox.get()) is not None:
+            sender, response = entry
+            try:
+                sender.send(response, final)
+            except Exception:  # the others must still be sent
+                log.exception("an answer could not be sent")

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from gepipe.errors import ItemError
+from gepipe.serving.classes import SHARE
+from gepipe.serving.merging import Ask
+from gepipe.serving.waiting import Waiting
+
+
+def filled(urgent: int, bulk: int, *, rows: int = 1, limit: int = 1000) -> Waiting:
+    waiting = Waiting(limit)
+    for number in range(max(urgent, bulk)):
+        if number < bulk:
+            waiting.put(Ask(rows=rows, request=("bulk", number)), realtime=False)
+        if number < urgent:
+            waiting.put(Ask(rows=rows, request=("real-time", number)), realtime=True)
+    return waiting
+
+
+def taken(waiting: Waiting, capacity: int, *, merged: bool = True) -> list:
+    return [ask.request for ask in waiting.take(capacity, merged=merged)]
+
+
+def test_batch_is_what_waits_in_order() -> None:
+    waiting = filled(0, 6)
+    assert taken(waiting, 4) == [("bulk", number) for number in range(4)]
+    assert taken(waiting, 4) == [("bulk", 4), ("bulk", 5)]
+
+
+def test_real_time_comes_first() -> None:
+    assert taken(filled(2, 3), 4) == [("real-time", 0), ("real-time", 1), ("bulk", 0), ("bulk", 1)]
+
+
+def test_bulk_keeps_its_share() -> None:
+    waiting = filled(10 * SHARE, 10)
+    picked = [kind for _ in range(2 * SHARE) for kind, _ in taken(waiting, 2)]
+    assert picked[: 4 * SHARE].count("bulk") == 4
+
+
+def test_batch_ends_at_the_request_that_does_not_fit() -> None:
+    waiting = filled(0, 3, rows=3)
+    assert taken(waiting, 8) == [("bulk", 0), ("bulk", 1)]
+    assert taken(waiting, 2) == [("bulk", 2)]  # too long for any batch: cut up later
+
+
+def test_requests_that_must_not_be_merged_come_one_by_one() -> None:
+    waiting = filled(0, 2)
+    assert taken(waiting, 8, merged=False) == [("bulk", 0)]
+
+
+def test_request_without_rows_is_handed_out() -> None:
+    assert taken(filled(0, 1, rows=0), 4) == [("bulk", 0)]
+
+
+def test_too_many_are_refused() -> None:
+    waiting = filled(1, 1, limit=2)
+    with pytest.raises(ItemError, match="2 requests wait already") as caught:
+        waiting.put(Ask(rows=1), realtime=True)
+    assert caught.value.kind == "overloaded"
+
+
+def test_what_waits_is_handed_out_after_the_end() -> None:
+    waiting = filled(0, 1)
+    waiting.end()
+    with pytest.raises(ItemError):
+        waiting.put(Ask(rows=1), realtime=False)
+    assert taken(waiting, 4) == [("bulk", 0)]
+    assert taken(waiting, 4) == []
+
+
+def test_part_filled_batch_waits_for_more() -> None:
+    waiting = Waiting(10, max_wait_s=30)
+    with ThreadPoolExecutor(1) as pool:
+        batch = pool.submit(waiting.take, 2, merged=True)
+        for _ in range(2):
+            waiting.put(Ask(rows=1, began=time.monotonic()), realtime=False)
+        assert len(batch.result(10)) == 2
+
+
+def test_part_filled_batch_waits_no_longer_than_it_may() -> None:
+    waiting = Waiting(10, max_wait_s=0.05)
+    begin = time.monotonic()
+    waiting.put(Ask(rows=1, began=begin), realtime=False)
+
+    assert len(waiting.take(2, merged=True)) == 1
+    assert 0.05 <= time.monotonic() - begin < 5
+
+
+def test_taker_is_woken_by_the_end() -> None:
+    waiting = Waiting(10)
+    timer = threading.Timer(0.05, waiting.end)
+    timer.start()
+    assert waiting.take(4, merged=True) == []
+    timer.join()
