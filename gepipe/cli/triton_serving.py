@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,8 @@ def serve_models(  # noqa: PLR0913, PLR0917 - one an option
         math.inf if hang_timeout == "never" else _seconds("--hang-timeout", hang_timeout),
         _seconds("--stop-timeout", stop_timeout),
     )  # fmt: skip
+    gc.freeze()  # what was imported stays for good
+    gc.enable()
     serve(options, lambda text: print_out(harmless_lines(text)), _say)
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from gepipe.errors import ModelLoadError
 from gepipe.triton.control import ControlError
 from gepipe.triton.health import Report
-from gepipe.triton.loader import Loader, Outcome, Task
+from gepipe.triton.loader import Kind, Loader, Outcome, Task
 from gepipe.triton.processes import children_of
 from gepipe.triton.reload import Change, Changes, ModelFolder, load_order, scan
 from gepipe.triton.server import Server
@@ -64,6 +64,7 @@ class Keeper:
         self._notes: dict[str, str] = {}
         self._due: dict[str, float] = {}  # models to be loaded again, and when
         self._began: dict[str, float] = {}
+        self._unavailable: set[str] = set()  # told so
         self._second = self._answered = self._told = time.monotonic()
         self._first: set[str] = set()  # loads of the start that have not come to their end
 
@@ -161,12 +162,13 @@ class Keeper:
             return
         for name, why in causes:
             self._say(f"model {name}: {self._refused(name, why)}")
-        for name in {task.model, *task.steps} - set(outcome.faults):
-            if name in self._models and self._states[name] != _READY:
-                self._serves(name)
-        if not outcome.faults:
-            self._notes.pop(task.model, None)
-            self._say(f"model {task.model}: the new version serves")
+        for name in (task.model, *task.steps):
+            if name in self._models and name not in outcome.faults:
+                if self._states[name] != _READY:
+                    self._serves(name)
+                if name == task.model or name in task.changed:
+                    self._notes.pop(name, None)
+                    self._say(f"model {name}: the new version serves")
 
     def _serves(self, model: str) -> None:
         self._states[model] = _READY
@@ -190,6 +192,7 @@ class Keeper:
             self._say(f"model {name}: removed, and unloaded")
             for known in (self._states, self._notes, self._due):
                 known.pop(name, None)
+            self._unavailable.discard(name)
             self._watchdog.replaced(now, name)
             self._loader.add([Task("unload", name)])
         faults = faults_in() if change.changed else {}
@@ -208,10 +211,13 @@ class Keeper:
         self._load(names)
 
     def _load(self, names: Iterable[str]) -> list[Task]:
-        tasks = [
-            Task("restart" if name in self._server.dead else "load", name, self._models[name].steps)
-            for name in load_order(names, self._models)
-        ]
+        names = list(names)
+        tasks: list[Task] = []
+        for name in load_order(names, self._models):
+            steps = self._models[name].steps
+            changed = () if self.is_starting else tuple(step for step in steps if step in names)
+            kind: Kind = "restart" if name in self._server.dead else "load"
+            tasks.append(Task(kind, name, steps, changed))
         self._loader.add(tasks)
         return tasks
 
@@ -244,7 +250,20 @@ class Keeper:
             models[name] = state
             if state == _READY and found.get("state") != "READY":
                 models[name] = f"unavailable: {found.get('reason', 'not loaded')}"
+                if name not in self._unavailable:
+                    self._say(f"model {name}: {models[name]}{self._hint(name)}")
+                    self._unavailable.add(name)
+            elif name in self._unavailable:
+                self._unavailable.discard(name)
+                self._say(f"model {name}: available again")
         return Report("starting" if self.is_starting else "serving", models, dict(self._notes))
+
+    def _hint(self, name: str) -> str:
+        """Return what keeps an ensemble from serving, which the server does not tell."""
+        steps = self._models[name].steps
+        if down := [step for step in steps if self._states.get(step) != _READY]:
+            return f"; its steps {', '.join(down)} do not serve"
+        return "; expected steps whose tensors fit each other and the ensemble" if steps else ""
 
 
 def _root_causes(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -14,6 +14,7 @@ from typing_extensions import Self
 
 from gepipe.triton.bell import Bell
 from gepipe.triton.control import Control, ControlError
+from gepipe.triton.processes import children_of
 
 Kind = Literal["load", "restart", "unload"]
 
@@ -26,11 +27,14 @@ class Task:
         kind: `load` brings a new version in place of the old one, `restart` unloads it first.
         model: Its name.
         steps: What it runs, if it is an ensemble: if it does not load, they tell why.
+        changed: Those of its steps that have changed too. The server loads them with the
+            ensemble, but is silent if one does not load and its old version serves on.
     """
 
     kind: Kind
     model: str
     steps: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,11 +55,13 @@ class Loader:
 
     Args:
         control: Of the server. A load that hangs comes back when the server ends.
+        pid: Of the server.
         bell: Rung after every task.
     """
 
-    def __init__(self, control: Control, bell: Bell) -> None:
+    def __init__(self, control: Control, pid: int, bell: Bell) -> None:
         self._control = control
+        self._pid = pid
         self._bell = bell
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
@@ -80,20 +86,34 @@ class Loader:
             self._bell.ring()
 
     def _do(self, task: Task) -> dict[str, str]:
+        before = self._stubs()
         try:
             if task.kind in ("unload", "restart"):
                 self._control.unload(task.model)
             if task.kind != "unload":
                 self._control.load(task.model)
         except ControlError as error:
-            faults: dict[str, str] = {}
-            for step in task.steps:
-                try:
-                    self._control.load(step)
-                except ControlError as reason:
-                    faults[step] = str(reason)
-            return faults | {task.model: str(error)}
-        return {}
+            return self._faults_of(task.steps) | {task.model: str(error)}
+        new = self._stubs() - before
+        # One that has new stubs has come with the ensemble, and need not come twice.
+        return self._faults_of(
+            step for step in task.changed if not any(i.startswith(f"{step}_") for i, _ in new)
+        )
+
+    def _stubs(self) -> set[tuple[str, int]]:
+        """Return instance and pid of every stub."""
+        children = children_of(self._pid)
+        return {(child.command[-2], child.pid) for child in children if len(child.command) > 1}
+
+    def _faults_of(self, models: Iterable[str]) -> dict[str, str]:
+        """Load models; return why they do not load."""
+        faults: dict[str, str] = {}
+        for model in models:
+            try:
+                self._control.load(model)
+            except ControlError as error:
+                faults[model] = str(error)
+        return faults
 
     def close(self) -> None:
         """End the thread; the server must have ended, or nothing be loading."""

@@ -89,7 +89,7 @@ def serve(options: ServeOptions, tell: Say, say: Say) -> None:
         with (
             Health(options.host, ports["health"]) as health,
             Server(kit, run, options.models, ports, host=options.host, log=log) as server,
-            Loader(server.control, stop.bell) as loader,
+            Loader(server.control, server.pid, stop.bell) as loader,
         ):
             watchdog = Watchdog(options.hang_timeout_s)
             keeper = Keeper(server, options.models, models, loader, watchdog, say)

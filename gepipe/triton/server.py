@@ -21,7 +21,7 @@ from gepipe.errors import WorkerError, WorkerStartError
 from gepipe.triton.bell import Bell
 from gepipe.triton.control import Control, ControlError
 from gepipe.triton.kit import STUB, UTILS, Kit
-from gepipe.triton.ports import reachable
+from gepipe.triton.ports import at, reachable
 from gepipe.triton.runs import Run
 from gepipe.triton.serverlog import complaints
 
@@ -78,14 +78,15 @@ class Server:
         #: Models with a dead instance, which never come to an end by themselves.
         self.dead: set[str] = set()
         backends, models = lay_out(kit, run, repository)
+        plain = f"ipv6:{host}" if ":" in host else host  # else HTTP listens on 255.255.255.255
         command = [
             str(kit.server),
             f"--model-repository={models}",
             f"--backend-directory={backends}",
             "--model-control-mode=explicit",
-            f"--http-address={host}",
-            f"--grpc-address={host}",
-            f"--metrics-address={host}",
+            f"--http-address={plain}",
+            f"--grpc-address={at(host, 0)[:-2]}",
+            f"--metrics-address={plain}",
             f"--http-port={ports['http']}",
             f"--grpc-port={ports['grpc']}",
             f"--metrics-port={ports['metrics']}",

@@ -497,6 +497,42 @@ def test_models_come_and_go_and_a_broken_version_is_not_taken(serve, repository)
     assert subject.answers()
 
 
+def test_new_versions_that_do_not_fit_or_do_not_load_are_said(serve, repository) -> None:
+    subject = serve()
+
+    config = repository / "one" / "config.pbtxt"
+    config.write_text(CONFIG.replace('"y" data_type: TYPE_FP64', '"y" data_type: TYPE_INT64'))
+    subject.wait_for(
+        "model sum: unavailable: unloaded; expected steps whose tensors fit each other"
+    )
+    assert not subject.is_ready()
+    config.write_text(CONFIG)
+    subject.wait_for("model sum: available again")
+    assert subject.answers()
+
+    (repository / "one" / "1" / "model.py").write_text(BROKEN)
+    write_model(repository, "two", 20)
+    (repository / "sum" / "config.pbtxt").write_text(ENSEMBLE + "\n")
+    subject.wait_for("model one: the new version does not load, the one before serves on")
+    subject.wait_for("model two: the new version serves")
+    assert subject.infer("sum", 5) == 26
+    assert set(subject.ask(subject.health, "/readyz")[1]["notes"]) == {"one"}
+
+
+def test_it_listens_on_ipv6_too(serve) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+    subject = serve("--host", "::1", ready=False)
+    text = subject.wait_for("Ctrl-C stops it")
+
+    for port in re.search(r"HTTP http://\[::1\]:(\d+), gRPC \[::1\]:(\d+)", text).groups():
+        socket.create_connection(("::1", int(port))).close()
+    assert "sum" in text
+    assert subject.stop() == 0
+
+
 def test_nothing_outlives_a_killed_command_and_the_next_one_cleans_up(serve) -> None:
     subject = serve()
     server, stubs = subject.server_pid, subject.stubs()
