@@ -31,7 +31,7 @@ import numpy as np
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
-MODEL = {name!r}
+MODEL = "{name}"
 
 
 def read(path):
@@ -42,7 +42,7 @@ def read(path):
 def main():
     parser = argparse.ArgumentParser(description="Send files to the model " + MODEL + ".")
     parser.add_argument("files", nargs="+")
-    parser.add_argument("--url", default={url!r}, help="host:port of the server's HTTP")
+    parser.add_argument("--url", default="{url}", help="host:port of the server's HTTP")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds for one request")
     asked = parser.parse_args()
     url = asked.url.removeprefix("http://").rstrip("/")
@@ -50,10 +50,10 @@ def main():
     failed = 0
     for path in asked.files:
         row = read(path)
-        tensor = triton.InferInput({given!r}, list(row.shape), {wire!r})
+        tensor = triton.InferInput("{given}", list(row.shape), "{wire}")
         tensor.set_data_from_numpy(row)
         try:
-            answer = client.infer(MODEL, [tensor]).as_numpy({made!r})
+            answer = client.infer(MODEL, [tensor]).as_numpy("{made}")
             print(json.dumps({{"source": path, "result": json.loads(answer[0, 0])}}))
         except InferenceServerException as error:
             failed += 1

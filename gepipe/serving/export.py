@@ -125,7 +125,7 @@ def export(
 
 def _needs(modules: tuple[str, ...]) -> tuple[str, ...]:
     """Return what the server's Python must have."""
-    needs = ["Python 3.11 or newer with gepipe and numpy<2, which `gepipe triton install` makes"]
+    needs = ["Python 3.10 or newer with gepipe and numpy<2, which `gepipe triton install` makes"]
     if modules:
         names = ", ".join(modules)
         needs.append(f"in that Python also {names}, which the pipeline imports")

@@ -37,7 +37,7 @@ except (ImportError, SyntaxError) as error:
     import sys
 
     raise ImportError(
-        f"this model needs gepipe and Python 3.11 or newer; {{sys.executable}} is Python "
+        f"this model needs gepipe and Python 3.10 or newer; {{sys.executable}} is Python "
         f"{{sys.version.split()[0]}} and cannot import it: {{error}}; install it there: "
         "pip install gepipe 'numpy<2'"
     ) from error
@@ -115,7 +115,8 @@ def queue_of(plan: ExportPlan) -> QueuePolicy:
     return QueuePolicy(plan.profile.queue)
 
 
-def _prioritised(plan: ExportPlan, batching: DynamicBatching) -> DynamicBatching:
+def prioritised(plan: ExportPlan, batching: DynamicBatching) -> DynamicBatching:
+    """Return a batcher of the server's with the classes that the profile asks for."""
     if plan.profile.priority_levels != _LEVELS:
         return batching
     return DynamicBatching(
@@ -137,23 +138,19 @@ def pre_config(plan: ExportPlan) -> ModelConfig:
         instances=InstanceGroup("KIND_CPU", plan.start.pre_workers),
         # Only a batcher has a queue with a bound and with priorities. It is to merge nothing: an
         # instance works requests off one by one while the others would have nothing to do.
-        batching=_prioritised(plan, DynamicBatching((1,), 0, queue_of(plan))),
+        batching=prioritised(plan, DynamicBatching((1,), 0, queue_of(plan))),
         comment=comment_of(plan),
     )
 
 
 def infer_config(plan: ExportPlan) -> ModelConfig:
     """Return the configuration of the model itself."""
-    gears = [gear for gear in plan.info.gears if gear < plan.batch]
-    preferred = (*gears, plan.batch) if plan.info.gears else ()
-    delay_us = round((plan.spec.max_wait or 0) * 1e6)
     return ModelConfig(
         plan.batch,
         [tensor_of(row, taken=True) for row in plan.inputs],
         [tensor_of(row) for row in plan.outputs],
         backend="ge",
         instances=InstanceGroup("KIND_MODEL", len(plan.start.engines)),
-        batching=_prioritised(plan, DynamicBatching(preferred, delay_us, queue_of(plan))),
         parameters=_engine_parameters(plan),
         default_model_filename=model_name_of(plan.start.model) if plan.start.model else "",
         comment=comment_of(plan),
@@ -167,7 +164,11 @@ def _engine_parameters(plan: ExportPlan) -> dict[str, str]:
         "engine": plan.start.engine,
         "stage": plan.spec.infer.name,
         "precision": first.precision,
+        # The backend forms the batches: the server's batcher may sleep while requests wait.
+        "max_queue_size": str(queue_of(plan).max_queue_size),
     }
+    if plan.spec.max_wait:
+        said["max_wait"] = f"{plan.spec.max_wait * 1000:g}ms"
     if plan.start.on_cpu:
         said["threads"] = str(first.threads)
     else:

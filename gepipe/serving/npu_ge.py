@@ -13,7 +13,13 @@ from gepipe.errors import ExportError
 from gepipe.models.kind import kind_of
 from gepipe.models.onnxfile import read_onnx
 from gepipe.serving.bundle import Files
-from gepipe.serving.layout_ensemble import comment_of, ensemble_files, infer_config, queue_of
+from gepipe.serving.layout_ensemble import (
+    comment_of,
+    ensemble_files,
+    infer_config,
+    prioritised,
+    queue_of,
+)
 from gepipe.spec.values import Backend
 from gepipe.triton import config
 from gepipe.triton.config import DynamicBatching, InstanceGroup, ModelConfig, config_text
@@ -42,8 +48,8 @@ _START: Final = """#!/bin/sh
 #
 #   sh {script} [option of tritonserver ...]
 #
-# GEPIPE_PYTHON  folder of a virtual environment with gepipe; the stub of Triton's Python backend
-#                must be one of the same Python, 3.11 or newer (the image's own is 3.10).
+# GEPIPE_PYTHON  folder of a virtual environment with gepipe, of the Python that the stub of
+#                Triton's Python backend was built for: 3.10 in the images of npu_ge.
 # GE_OPTIONS     options of GE, such as 'ge.aicoreNum=12|10', separated by spaces. They are read
 #                from the command line only. GE_NPU_CONFIG, where it is set, replaces all of them.
 set -eu
@@ -115,21 +121,20 @@ def npu_ge_files(plan: ExportPlan, version: int) -> tuple[Files, tuple[str, ...]
 
 def npu_ge_config(plan: ExportPlan) -> ModelConfig:
     """Return the configuration of the model itself."""
-    ge = infer_config(plan)
     streams = _streams(plan)
-    assert ge.batching is not None
     return replace(
-        ge,
+        infer_config(plan),
         backend="npu_ge",
         # The kind is not read; each instance is a request in flight.
         instances=InstanceGroup("KIND_MODEL", streams * len(_devices(plan))),
         # Without preferred sizes the backend runs the requests of a batch one by one.
-        batching=DynamicBatching(
-            tuple(range(1, plan.batch + 1)),
-            ge.batching.max_queue_delay_us,
-            queue_of(plan),
-            ge.batching.priority_levels,
-            ge.batching.default_priority_level,
+        batching=prioritised(
+            plan,
+            DynamicBatching(
+                tuple(range(1, plan.batch + 1)),
+                round((plan.spec.max_wait or 0) * 1e6),
+                queue_of(plan),
+            ),
         ),
         parameters=_parameters(plan, streams),
         comment=comment_of(plan, NOT_RUN),
@@ -139,7 +144,7 @@ def npu_ge_config(plan: ExportPlan) -> ModelConfig:
 def needs(plan: ExportPlan) -> tuple[str, ...]:
     """Return what the server needs beyond what the steps in Python do."""
     return (
-        "CANN's backend npu_ge, and a stub of Python 3.11 or newer (the image's own is 3.10)",
+        "CANN's backend npu_ge, and gepipe in the Python of the stub: 3.10 in the images of npu_ge",
         f"at least {_shm_kib(plan):,} KiB of /dev/shm",
     )
 

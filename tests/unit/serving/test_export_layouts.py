@@ -131,6 +131,7 @@ def test_the_backend_is_told_what_the_engine_is_told(model: Path) -> None:
         "engine": "ge",
         "engine_options": '{"device": "emulator", "profile": "published"}',
         "gears": "1,4,8",
+        "max_queue_size": "128",
         "precision": "fp16",
         "stage": "inference",
         "timeout": "50ms",
@@ -148,38 +149,26 @@ def test_what_the_backend_is_told_it_understands(model: Path, tmp_path: Path) ->
     settings = Settings.read(config, tmp_path / "1", "tiny_inference_0_0", 8)
 
     assert (settings.stage, settings.engine) == ("inference", "onnxruntime")
+    assert (settings.queue, settings.max_wait_s) == (128, 0.0)
     assert settings.options == EngineOptions(threads=3, batch_size=8)
 
 
-@pytest.mark.parametrize(
-    ("gears", "batch", "preferred"),
-    [((), 8, None), ((1, 4, 8), 8, [1, 4, 8]), ((1, 4, 8), 4, [1, 4]), ((8,), 32, [8, 32])],
-)
-def test_gears_are_the_preferred_sizes(model: Path, gears, batch, preferred) -> None:
-    found = batching(infer_config(plan_of(model, gears=gears, batch=batch)))
+def test_queues_are_bounded_and_the_batches_are_the_backends_own(model: Path) -> None:
+    plan = plan_of(model, gears=(1, 4, 8))
 
-    assert found.get("preferred_batch_size") == preferred
+    said = parameters_of(config_text(infer_config(plan)))
 
-
-def test_queues_are_bounded_and_no_priority_is_there_unless_it_is_asked_for(model: Path) -> None:
-    plan = plan_of(model)
-
-    for config in (pre_config(plan), infer_config(plan)):
-        assert batching(config)["default_queue_policy"]["max_queue_size"] == 128
-        assert "priority_levels" not in batching(config)
-    # A batcher before the decoder must not merge: one instance would do what others could.
-    assert batching(pre_config(plan))["preferred_batch_size"] == [1]
+    assert batching(infer_config(plan)) == {}
+    assert said["max_queue_size"] == "128"
+    assert "max_wait" not in said
 
 
 def test_a_profile_reaches_the_server(model: Path) -> None:
     plan = plan_of(model, more="profile: {preset: latency, queue: 7}\n  max_wait: 3ms")
 
-    for config in (pre_config(plan), infer_config(plan)):
-        found = batching(config)
-        assert found["default_queue_policy"]["max_queue_size"] == 7
-        assert (found["priority_levels"], found["default_priority_level"]) == ("2", "2")
-    assert batching(infer_config(plan))["max_queue_delay_microseconds"] == "3000"
-    assert "max_queue_delay_microseconds" not in batching(pre_config(plan))
+    said = parameters_of(config_text(infer_config(plan)))
+
+    assert (said["max_queue_size"], said["max_wait"]) == ("7", "3ms")
 
 
 def test_a_row_that_is_one_number_is_given_an_axis(model: Path) -> None:
