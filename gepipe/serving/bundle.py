@@ -10,6 +10,7 @@ import ast
 import dataclasses
 import re
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -59,7 +60,7 @@ def make_bundle(spec: PipelineSpec, model: str | None = None) -> Bundle:
         folder = path.absolute().parent
         number = len(folders) + 1
         place = folders.setdefault(folder, f"resources{number if number > 1 else ''}")
-        name = f"{place}/{path.name}"
+        name = f"{place}/{_plain_name(path)}"
         if not path.is_file():
             raise ExportError(f"{path}: no such file; the pipeline names it")
         files[name] = path
@@ -102,6 +103,14 @@ def load_bundle(folder: Path) -> PipelineSpec:
             changed = {"ops": tuple(_with_paths(op, found) for op in stage.ops)}
         stages.append(stage.model_copy(update=changed))
     return spec.model_copy(update={"stages": tuple(stages)})
+
+
+def _plain_name(path: Path) -> str:
+    """Return a file's name, or one in ASCII: the server's processes open no other."""
+    if path.name.isascii():
+        return path.name
+    suffix = path.suffix if path.suffix.isascii() else ""
+    return f"file-{sha256(path.name.encode()).hexdigest()[:8]}{suffix}"
 
 
 def _with_paths(part: T, change: Callable[[Path], str]) -> T:

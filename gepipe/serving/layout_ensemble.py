@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from gepipe.errors import ExportError
+from gepipe.models.convert import WEIGHTS
 from gepipe.models.onnxfile import read_onnx
 from gepipe.serving.bundle import Bundle, Files, make_bundle
 from gepipe.serving.export_plan import ExportPlan, tensor_of
@@ -95,7 +97,16 @@ def model_files(plan: ExportPlan) -> Files:
         return {}
     files: Files = {model_name_of(model): model}
     if model.suffix.lower() == ".onnx":
-        files |= {name: model.parent / name for name in read_onnx(model).external}
+        for name in read_onnx(model).external:
+            if Path(name).is_absolute() or ".." in Path(name).parts:
+                raise ExportError(
+                    f"{model}: has weights in {name!r}, outside its folder; save it with its "
+                    "weights beside it"
+                )
+            files[name] = model.parent / name
+    else:
+        weights = sorted((model.parent / WEIGHTS).glob("*"))
+        files |= {f"{WEIGHTS}/{path.name}": path for path in weights}
     return files
 
 

@@ -64,8 +64,9 @@ class Profile(Section):
     priority_levels: Literal[1, 2] | None = Field(
         None,
         description=(
-            "`2` lets a server take requests of priority 1 (real time) before those of 2 (bulk); "
-            "`1`, the default, makes no difference between requests."
+            "`2` gives the queues that Triton itself keeps, as for `--target npu_ge`, two levels: "
+            "requests of priority 1 (real time) before those of 2 (bulk). gepipe's own queues "
+            "always take requests with the parameter `realtime` first."
         ),
     )
 

@@ -61,6 +61,17 @@ def test_files_of_the_same_name_keep_apart() -> None:
     assert made.files["resources2/labels.txt"] == Path("b/labels.txt")
 
 
+def test_names_are_ascii_since_the_servers_processes_open_no_other(place: Path) -> None:
+    labels = place / "a" / "标签.txt"
+    labels.write_text("cat\n")
+
+    made = bundle(post="{top_k: {labels: a/标签.txt}}")
+
+    assert sorted(made.files) == ["pipeline.yaml", "resources/file-48534742.txt"]
+    folder = unpack(made, place / "bundle")
+    assert load_bundle(folder).post.ops[0].labels.read_text() == "cat\n"
+
+
 def test_user_code_brings_the_modules_beside_it_that_it_imports() -> None:
     made = bundle(pre="{python: './a/ops.py:clean'}")
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from gepipe.engines.engine import EngineOptions
+from gepipe.errors import ExportError
 from gepipe.serving.client_text import client_text, curl_text, tensor_lines
 from gepipe.serving.layout_ensemble import (
     ensemble_files,
@@ -100,6 +102,30 @@ def test_weights_beside_the_model_come_along(tmp_path: Path) -> None:
     files, _ = ensemble_files(plan_of(path), 1)
 
     assert files["tiny_inference/1/net.weights"] == tmp_path / "net.weights"
+
+
+def test_weights_that_atc_left_beside_an_om_come_along(tmp_path: Path) -> None:
+    (tmp_path / "weight").mkdir()
+    (tmp_path / "weight" / "abc").write_bytes(b"weights")
+    om = tmp_path / "net.om"
+    om.write_bytes(b"IMOD")
+
+    files, _ = fused_files(plan_of(om, engine="ge"), 1)
+
+    assert files["tiny/1/model.om"] == om
+    assert files["tiny/1/weight/abc"] == tmp_path / "weight" / "abc"
+
+
+def test_weights_outside_the_models_folder_are_refused(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gepipe.models.onnxfile import read_onnx
+
+    outside = dataclasses.replace(read_onnx(model), external=("../net.weights",))
+    monkeypatch.setattr("gepipe.serving.layout_ensemble.read_onnx", lambda _: outside)
+
+    with pytest.raises(ExportError, match=r"has weights in '../net.weights', outside its folder"):
+        ensemble_files(plan_of(model), 1)
 
 
 def test_instances_come_from_the_plan(model: Path) -> None:
