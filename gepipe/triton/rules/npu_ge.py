@@ -9,6 +9,7 @@ from typing import Final
 from gepipe.triton.edit import Edit
 from gepipe.triton.models import Model
 from gepipe.triton.problem import Finding, Repair, error, warning
+from gepipe.triton.rules.cards import model_file
 from gepipe.triton.rules.surroundings import Surroundings
 from gepipe.triton.signature import tensors
 from gepipe.triton.textnodes import Scalar
@@ -16,15 +17,17 @@ from gepipe.triton.textnodes import Scalar
 _PRECISION: Final = "session.ge.exec.precision_mode_v2"
 _GEARS: Final = "graph.ge.dynamicDims"
 _UNREAD: Final = ("FP64", "BF16", "STRING")
+#: Types that it fills in from the model.
+_COMPLETED: Final = ("float32", "int8", "uint8", "int16", "uint16", "int32", "int64")
 _MOST_STREAMS: Final = 8
 
 
 def check(model: Model, around: Surroundings) -> Iterator[Finding]:
     """Yield what is wrong with a model of the backend `npu_ge`."""
-    del around
     if model.backend != "npu_ge":
         return
     yield from _files(model)
+    yield from _contents(model, around)
     yield from _batching(model)
     for side in ("input", "output"):
         for tensor in tensors(model, side):
@@ -58,6 +61,30 @@ def _files(model: Model) -> Iterator[Finding]:
     elif "/" not in models[0] or not PurePosixPath(models[0]).parts[0].isdigit():
         text = "lies outside the folders of versions; expected it in 1/"
         yield Finding("warning", 0, "", text, file=models[0])
+
+
+def _contents(model: Model, around: Surroundings) -> Iterator[Finding]:
+    """Look into the model for what npu_ge does not complete, or not compile."""
+    path = model_file(model)
+    opened = around.opened(path) if path else None
+    if path is None or opened is None:
+        return
+    file = path.relative_to(model.folder).as_posix()
+    for side, theirs in (("input", opened.inputs), ("output", opened.outputs)):
+        for name, dtype, shape in theirs or ():
+            if not model.root.named(side) and dtype not in _COMPLETED:
+                yield error(
+                    0,
+                    side,
+                    f"is missing, and npu_ge does not complete {name!r} of {dtype}; expected it in "
+                    "words",
+                )
+            if side == "output" and -1 in shape[1:]:
+                text = (
+                    f"an extent of the output {name!r} varies and has no name, which npu_ge "
+                    "refuses; expected the name of an input's extent, or arithmetic on such names"
+                )
+                yield Finding("error", 0, "", text, file=file)
 
 
 def _batching(model: Model) -> Iterator[Finding]:

@@ -12,6 +12,8 @@ from gepipe.triton.edit import Edit
 from gepipe.triton.models import CONFIG, Model
 from gepipe.triton.placing import removal
 from gepipe.triton.problem import Finding, Repair, error, warning
+from gepipe.triton.rules import backends
+from gepipe.triton.rules.backends import Place
 from gepipe.triton.rules.surroundings import Surroundings
 
 #: What `platform` may say, and the backend that it stands for.
@@ -40,11 +42,11 @@ def check(model: Model, around: Surroundings) -> Iterator[Finding]:
     if model.backend == "ensemble":
         return
     root, text = model.root, model.document.text
-    platforms, backends = root.named("platform"), root.named("backend")
+    platforms = root.named("platform")
     if platforms and root.text("platform") not in _PLATFORMS:
         platform = root.text("platform")
         repair = dialect.platform(root, removal(text, platforms[-1]))
-        if not backends:
+        if not root.named("backend"):
             yield error(
                 platforms[-1].start,
                 "platform",
@@ -99,17 +101,7 @@ def _backend(model: Model, around: Surroundings) -> Iterator[Finding]:
     if model.root.named("runtime") or _brings(model, backend):
         return
     if around.backends is not None:
-        folder = around.backends / backend
-        if not folder.is_dir() or not any(
-            (folder / name).exists() for name in (f"libtriton_{backend}.so", "model.py")
-        ):
-            yield error(
-                start,
-                where,
-                f"the server has no backend {backend!r}: there is no {folder} with "
-                f"libtriton_{backend}.so or model.py; expected one of "
-                + ", ".join(sorted(each.name for each in around.backends.iterdir())),
-            )
+        yield from backends.check(backend, around.backends, model, Place(start, where))
     elif backend in _OTHERS:
         yield warning(
             start,

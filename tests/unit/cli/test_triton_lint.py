@@ -4,11 +4,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gepipe.cli.triton_linting import describe, show_lint
 from gepipe.errors import ConfigError, GepipeError
+from gepipe.serving.export import export
+from gepipe.spec.load import load
+from tests.support import onnx_model
 from tests.unit.triton.lint_table import GE, GE_ONE, GOOD, OM, PYTHON
 from tests.unit.triton.test_lint_table import write
 
@@ -94,6 +98,51 @@ def test_model_files_are_told_apart(tmp_path: Path) -> None:
     known = {name: describe(tmp_path / name) for name in ("a", "b", "none")}
 
     assert [each.kind if each else None for each in known.values()] == ["om", "other", None]
+
+
+OPS = """
+import numpy as np
+
+
+def head(blob, meta):
+    return {"x": np.zeros(4, np.float32)}
+
+
+def tell(outputs, meta):
+    return {"y": outputs["y"].tolist()}
+"""
+YAML = """
+pipeline:
+  name: sound
+  source: {images: inputs}
+  stages:
+    - {name: preprocess, batch_size: 4, ops: [{python: './ops.py:head'}]}
+    - {name: inference, model: net.onnx}
+    - {name: postprocess, ops: [{python: './ops.py:tell'}]}
+  sink: {jsonl: out.jsonl}
+"""
+
+
+@pytest.mark.parametrize("words", [{}, {"layout": "fused"}, {"target": "npu_ge"}])
+def test_exports_raise_no_alarm(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: dict[str, Any]
+) -> None:
+    write(
+        tmp_path, {"ops.py": "import numpy as np\n" + OPS, "sound.yaml": YAML, "inputs/a.jpg": "a"}
+    )
+    onnx_model(
+        tmp_path / "net.onnx",
+        [("Relu", ["x"], ["y"], {})],
+        {"x": ("float32", ["n", 4])},
+        {"y": ("float32", ["n", 4])},
+        {},
+    )
+    export(load(tmp_path / "sound.yaml"), tmp_path / "models", **words)
+
+    code = show_lint(str(tmp_path / "models"), None, fix=False, as_json=False)
+
+    shown = capsys.readouterr()
+    assert (code, shown.out, shown.err) == (0, f"{tmp_path}/models: good to serve\n", "")
 
 
 def test_runs_as_a_command(tmp_path: Path) -> None:

@@ -26,6 +26,13 @@ parameters [
 """
 
 
+PYTHON_BACKEND = {
+    "python/libtriton_python.so": "",
+    "python/triton_python_backend_stub": "",
+    "python/triton_python_backend_utils.py": "",
+}
+
+
 def found(folder: Path, config: str, files: dict[str, str], model: str = "m") -> list[str]:
     write(folder / model, {"config.pbtxt": config, **files})
     return [f"{p.level}: {p}".replace(f"{folder}/", "") for p in lint(folder).problems]
@@ -223,7 +230,9 @@ def test_an_onnx_where_om_belongs_is_named_as_people_search_for_it(tmp_path: Pat
 
 
 def test_backends_that_the_server_has(tmp_path: Path) -> None:
-    backends = write(tmp_path / "backends", {"python/model.py": "", "mine/libtriton_mine.so": ""})
+    backends = write(
+        tmp_path / "backends", {"mine/libtriton_mine.so": "", "ge/model.py": "", **PYTHON_BACKEND}
+    )
     models = tmp_path / "models"
     write(models / "a", {"config.pbtxt": GOOD.replace('"python"', '"mine"'), "1/x": ""})
     write(models / "b", {"config.pbtxt": GOOD.replace('"python"', '"onnxruntime"'), "1/x": ""})
@@ -237,7 +246,52 @@ def test_backends_that_the_server_has(tmp_path: Path) -> None:
     assert said[0].startswith(
         f"{models}/b/config.pbtxt:1: backend: the server has no backend 'onnxruntime'"
     )
-    assert said[0].endswith("expected one of mine, python")
+    assert said[0].endswith("expected one of ge, mine, python")
+
+
+@pytest.mark.parametrize("missing", PYTHON_BACKEND)
+@pytest.mark.parametrize(("config", "file"), [(GOOD, "1/model.py"), (GE + GE_ONE, "1/model.om")])
+def test_a_server_that_cannot_start_python(
+    tmp_path: Path, missing: str, config: str, file: str
+) -> None:
+    backends = write(tmp_path / "backends", PYTHON_BACKEND | {"ge/model.py": ""})
+    models = write(tmp_path / "models", {"m/config.pbtxt": config, f"m/{file}": PYTHON})
+    assert lint(models, backends=backends).problems == ()
+
+    (backends / missing).unlink()
+
+    if (missing, config) == ("python/libtriton_python.so", GOOD):
+        expected = "the server has no backend 'python'"
+    else:
+        expected = f"{tmp_path}/backends/python has no {missing.removeprefix('python/')}"
+    (problem,) = lint(models, backends=backends).problems
+    assert problem.level == "error"
+    assert expected in problem.text
+
+
+@pytest.mark.parametrize(
+    ("config", "outputs", "problem"),
+    [
+        (NPU, (("y", "float32", ("n", 4)),), ""),
+        (NPU, (("y", "float32", ("n", -1)),), "m/1/model.onnx: an extent of the output 'y' varies and has no name"),
+        (NPU.replace("output [", "# [").replace("] } ]\ninst", "] } ]\ninst"), (("y", "float16", ("n", 4)),),
+         "output: is missing, and npu_ge does not complete 'y' of float16"),
+    ],
+)  # fmt: skip
+def test_what_npu_ge_does_not_take_of_a_model(
+    tmp_path: Path,
+    config: str,
+    outputs: tuple[tuple[str, str, tuple[int | str, ...]], ...],
+    problem: str,
+) -> None:
+    write(tmp_path / "m", {"config.pbtxt": config, "1/model.onnx": ""})
+    inputs = (("x", "float32", ("n", 4)),)
+
+    report = lint(tmp_path, describe=lambda _: ModelFile("onnx", "this is ONNX", inputs, outputs))
+
+    errors = [str(each) for each in report.problems if each.level == "error"]
+    assert len(errors) == bool(problem)
+    assert all(problem in each for each in errors)
 
 
 DENSENET = """\
