@@ -47,8 +47,9 @@ def curl_line(url: str, configs: Mapping[str, Mapping[str, Any]]) -> str:
         takes_file = len(inputs) == 1 and inputs[0]["data_type"] == "TYPE_STRING"
         if takes_file and _extents(inputs[0]) in (["1"], []):
             return (
-                f"curl -s -o - {url}/v2/models/{name}/infer -H 'Inference-Header-Content-Length: 0'"
+                f"curl -s {url}/v2/models/{name}/infer -H 'Inference-Header-Content-Length: 0'"
                 " -H 'Content-Type: application/octet-stream' --data-binary @photo.jpg"
+                " | tr '\\0' '\\n' | tail -n 1"  # the text stands behind JSON and its length
             )
     return ""
 
