@@ -32,11 +32,13 @@ class Fault(NamedTuple):
         kind: `ItemError.kind`, or the name of the exception's class.
         text: The message.
         role: The role that is to blame, where it is not the worker's own.
+        fatal: Whether the worker's process ends with it: it can execute nothing any more.
     """
 
     kind: str
     text: str
     role: Role | None = None
+    fatal: bool = False
 
 
 # --- events ---------------------------------------------------------------------------------------

@@ -212,6 +212,8 @@ class Passage(ABC):
             self.counts["infer"].add(ticket.last - ticket.first, busy_ns)
             (result,) = results
             if isinstance(result, Fault):
+                if result.fatal:  # what it still holds comes back with its end; it gets no more
+                    self._roster[worker].up = False
                 self._run_failed(ticket, worker, result)
                 self._bear("infer", out, BackendError(f"every execution fails: {result.text}"))
             else:

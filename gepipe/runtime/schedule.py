@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Sequence
 
@@ -33,22 +34,24 @@ class InOrder:
 
     def __init__(self) -> None:
         self._queue: deque[Execution] = deque()
+        self._returned: list[Execution] = []
 
     def __len__(self) -> int:
-        return len(self._queue)
+        return len(self._returned) + len(self._queue)
 
     def push(self, execution: Execution) -> None:
         """Add a batch that has become ready."""
         self._queue.append(execution)
 
     def push_back(self, executions: Sequence[Execution]) -> None:
-        """Return what was taken and not finished; it comes before all others, in this order."""
-        self._queue.extendleft(reversed(executions))
+        """Return what was taken and not finished: it comes before all others, the oldest first."""
+        for execution in executions:
+            insort(self._returned, execution, key=lambda each: each.seq)
 
     def peek(self) -> Execution:
         """Return the next one and leave it."""
-        return self._queue[0]
+        return self._returned[0] if self._returned else self._queue[0]
 
     def pop(self) -> Execution:
         """Take the next one."""
-        return self._queue.popleft()
+        return self._returned.pop(0) if self._returned else self._queue.popleft()

@@ -240,7 +240,7 @@ def _serve_batches(
             busy_ns, free_since = now - max(start, free_since), now
             fatal = getattr(error, "fatal", False)
             line.begin(pending[0][1] if pending and not fatal else -1)
-            result = b"" if error is None else fault_of(error)
+            result = b"" if error is None else (*fault_of(error), fatal)
             if not channel.send((ticket, busy_ns, [result])):
                 return
             if fatal:  # the device is in no state to go on: another process must open it anew

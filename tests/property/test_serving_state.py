@@ -50,6 +50,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.state = ServingState(self.shape)
+        self.dying: set[WorkerId] = set()  # whose device is lost, and whose end is not known yet
         for role, count in self.shape.workers.items():
             for index in range(count):
                 self.held[WorkerId(role, index)] = deque()
@@ -75,12 +76,22 @@ class World:
         self.up[worker] = True
         self.handle(ev.WorkerReady(worker))
 
-    def reply(self, worker: WorkerId, bad: set[int] | None = None, *, fails: bool = False) -> None:
+    def reply(
+        self,
+        worker: WorkerId,
+        bad: set[int] | None = None,
+        *,
+        fails: bool = False,
+        fatal: bool = False,
+    ) -> None:
         command, bad = self.held[worker].popleft(), bad or set()
         results: list[Any] = []
         if isinstance(command, ev.Run):
             seqs = self._executed(command)
-            results = [Fault("RuntimeError", "refused") if fails else b""]
+            results = [Fault("RuntimeError", "refused", fatal=fatal) if fails else b""]
+            if fatal:
+                self.up[worker] = False
+                self.dying.add(worker)
             if fails:
                 self._execution_failed(seqs)
             else:
@@ -101,6 +112,7 @@ class World:
     def die(self, worker: WorkerId, culprit: int = -1, *, hung: bool = False) -> None:
         lost, self.held[worker] = self.held[worker], deque()
         self.up[worker] = False
+        self.dying.discard(worker)
         for command in lost:
             if isinstance(command, ev.Run):
                 if command.seq == culprit:
@@ -222,9 +234,10 @@ class World:
 
     def workers(self, state: str) -> list[WorkerId]:
         return {
-            "down": [w for w, up in self.up.items() if not up and w not in self.lost],
+            "down": [w for w, up in self.up.items() if not up and w not in self.lost | self.dying],
             "up": [w for w, up in self.up.items() if up],
-            "busy": [w for w, tickets in self.held.items() if tickets],
+            "busy": [w for w, tickets in self.held.items() if tickets and w not in self.dying],
+            "dying": sorted(self.dying),
         }[state]
 
     def finish(self) -> None:
@@ -233,7 +246,9 @@ class World:
             if len(self.answers) == len(self.items):
                 assert not len(self.state.calls)
                 return
-            if self.workers("down"):
+            if self.dying:
+                self.die(min(self.dying))
+            elif self.workers("down"):
                 self.ready(self.workers("down")[0])
             elif self.workers("busy"):
                 self.reply(self.workers("busy")[0])
@@ -301,12 +316,17 @@ class Services(RuleBasedStateMachine):
         worker = data.draw(st.sampled_from(self.world.workers("busy")))
         command = self.world.held[worker][0]
         if isinstance(command, ev.Run):
-            self.world.reply(worker, fails=True)
+            self.world.reply(worker, fails=True, fatal=data.draw(st.booleans()))
         else:
             bad = set(command.seqs)
             self.world.reply(
                 worker, bad if everything else {data.draw(st.sampled_from(sorted(bad)))}
             )
+
+    @precondition(lambda self: self.world.workers("dying"))
+    @rule(data=st.data())
+    def worker_whose_device_is_lost_ends(self, data) -> None:
+        self.world.die(data.draw(st.sampled_from(self.world.workers("dying"))))
 
     @precondition(lambda self: self.world.workers("up"))
     @rule(data=st.data(), hung=st.booleans())

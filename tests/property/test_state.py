@@ -71,6 +71,7 @@ class World:
                 self.held[WorkerId(role, index)] = deque()
                 self.up[WorkerId(role, index)] = False
         self.unstarted = set(self.shape.unstarted)
+        self.dying: set[WorkerId] = set()  # whose device is lost, and whose end is not known yet
 
     # --- events -----------------------------------------------------------------------------------
 
@@ -88,7 +89,14 @@ class World:
         self.up[worker] = True
         self.handle(ev.WorkerReady(worker))
 
-    def reply(self, worker: WorkerId, bad: set[int] | None = None, *, fails: bool = False) -> None:
+    def reply(
+        self,
+        worker: WorkerId,
+        bad: set[int] | None = None,
+        *,
+        fails: bool = False,
+        fatal: bool = False,
+    ) -> None:
         """Finish a worker's oldest ticket; `bad` items, or the whole execution, with a fault."""
         ticket = self.held[worker].popleft()
         command, bad = ticket.command, bad or set()
@@ -96,7 +104,10 @@ class World:
         if isinstance(command, ev.Run):
             seqs = self._executed(command)
             if fails:
-                results = [Fault("RuntimeError", "refused")]
+                results = [Fault("RuntimeError", "refused", fatal=fatal)]
+                if fatal:
+                    self.up[worker] = False
+                    self.dying.add(worker)
                 self._execution_failed(command, seqs)
                 self.streak["infer"] += 1
             else:
@@ -125,6 +136,7 @@ class World:
         """End a worker; `culprit` is what its line of the board says."""
         lost, self.held[worker] = self.held[worker], deque()
         self.up[worker] = False
+        self.dying.discard(worker)
         self.streak[worker.role] += 1
         for ticket in lost:
             command = ticket.command
@@ -263,14 +275,21 @@ class World:
         memory = self.inputs if role == "pre" else self.outputs
         memory.pop((slot, self.row_of[seq]), None)
 
+    def down(self) -> list[WorkerId]:
+        """Return the workers whose process is being started."""
+        gone = self.unstarted | self.dying
+        return [worker for worker, up in self.up.items() if not up and worker not in gone]
+
     def finish(self, limit: int = 5000) -> None:
         """Let everything go well from here on; the run must come to its end."""
         for _ in range(limit):
             if self.abort is not None or self.state.finished:
                 return
-            down = [w for w, up in self.up.items() if not up and w not in self.unstarted]
+            down = self.down()
             busy = [worker for worker, tickets in self.held.items() if tickets]
-            if down:
+            if self.dying:
+                self.die(min(self.dying))
+            elif down:
                 self.ready(down[0])
             elif busy:
                 self.reply(busy[0])
@@ -318,10 +337,10 @@ class Runs(RuleBasedStateMachine):
         if world.abort is not None:
             return []
         return {
-            "down": [w for w, up in world.up.items() if not up and w not in world.unstarted],
+            "down": world.down(),
             "up": [w for w, up in world.up.items() if up],
-            "busy": [w for w, tickets in world.held.items() if tickets],
-            "executing": [w for w, tickets in world.held.items() if tickets and w.role == "infer"],
+            "busy": [w for w, held in world.held.items() if held and w not in world.dying],
+            "dying": sorted(world.dying),
         }[state]
 
     @precondition(lambda self: self._workers("down"))
@@ -342,9 +361,14 @@ class Runs(RuleBasedStateMachine):
         worker = data.draw(st.sampled_from(self._workers("busy")))
         command = self.world.held[worker][0].command
         if isinstance(command, ev.Run):
-            self.world.reply(worker, fails=True)
+            self.world.reply(worker, fails=True, fatal=data.draw(st.booleans()))
         else:
             self.world.reply(worker, data.draw(st.sets(st.sampled_from(list(command.seqs)))))
+
+    @precondition(lambda self: self._workers("dying"))
+    @rule(data=st.data())
+    def worker_whose_device_is_lost_ends(self, data) -> None:
+        self.world.die(data.draw(st.sampled_from(self._workers("dying"))))
 
     @precondition(lambda self: self._workers("up"))
     @rule(data=st.data())

@@ -114,6 +114,15 @@ def test_hanging_card_is_left_behind(make) -> None:
     assert values(pipeline, 60) == WANTED(60)
 
 
+def test_only_card_that_hangs_again_and_again_costs_no_item(make) -> None:
+    """Each process of the card hangs in its third batch: what it was given then goes first."""
+    hang = {"call": "mdl.execute_async", "at": 4, "times": 99, "hang": True}  # 1: the warm-up
+    pipeline = make({"devices": 1, "faults": [hang]}, infer={"timeout": "200ms"})
+
+    assert values(pipeline, 32) == WANTED(32)
+    assert not pipeline.failures
+
+
 def test_lost_card_is_left_behind(make) -> None:
     lost = {"call": "mdl.execute_async", "at": 3, "times": 99, "lost": True, "device": 1}
     pipeline = make({"devices": 2, "faults": [lost]})
