@@ -464,13 +464,17 @@ def test_notes_say_that_nothing_runs_on_a_card(npu) -> None:
 
 
 def test_copies_are_made_while_the_device_computes(npu) -> None:
-    """Each copy takes 10 ms, a batch 30: one after the other, the device would be busy 60 %."""
-    bed = npu(latency_ms={8: 30}, copy={"gb_per_s": 0.01, "latency_us": 0})
+    """Each copy takes 40 ms, a batch 120: one after the other, the device would be busy 60 %.
+
+    With one of the copies hidden it were 75 %. The times are long against those after which a busy
+    machine wakes a thread.
+    """
+    bed = npu(latency_ms={8: 120}, copy={"gb_per_s": 0.0025, "latency_us": 0})
     engine = bed.open(bed.timed(row=(3125,), out=(3125,), batch=8))
     device = bed.machine.devices[0]
     pending: list = []
     x, outputs = ramp(8, 3125), outputs_for(engine, 8)
-    for _ in range(20):
+    for _ in range(10):
         pending.append(engine.submit({"x": x}, outputs, 8))
         if len(pending) == engine.in_flight:
             engine.collect(pending.pop(0))
@@ -478,5 +482,5 @@ def test_copies_are_made_while_the_device_computes(npu) -> None:
 
     busy = device.spent_s["compute"] / (device.busy_s["compute"] - device.began_s["compute"])
 
-    assert device.spent_s["up"] == pytest.approx(0.2)
+    assert device.spent_s["up"] == pytest.approx(0.4)
     assert busy > 0.85
