@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from gepipe.triton import dialect, schema
+from gepipe.triton import devices, schema
 from gepipe.triton.edit import Edit
 from gepipe.triton.models import CONFIG, Model, read
 from gepipe.triton.problem import Describe, Finding, Make, Move, Problem, Repair, error
@@ -102,16 +102,16 @@ def _written(model: Model, kind: Any) -> Iterator[Finding]:
             else None
         )
         yield error(fault.offset, "", fault.text, repair)
-    devices = dialect.devices(model.document.text, model.root, is_card=model.backend in CARDS)
+    named = devices.as_parameter(model.document.text, model.root, is_card=model.backend in CARDS)
     for finding in schema.check(model.root, kind):
         name = finding.field.rpartition(".")[2]
-        if devices and finding.field.startswith("instance_group") and name in dialect.DEVICES:
+        if named and finding.field.startswith("instance_group") and name in devices.FIELDS:
             yield replace(
                 finding,
-                text=finding.text.partition(";")[0] + f"; expected {devices.words}",
-                repair=devices,
+                text=finding.text.partition(";")[0] + f"; expected {named.words}",
+                repair=named,
             )
-            devices = None
+            named = None
         else:
             yield finding
 

@@ -49,7 +49,6 @@ def _python(own: Path, python: Path, model: Model, place: Place) -> Iterator[Fin
         yield error(
             place.offset,
             place.field,
-            f"the server cannot start Python for it: {python} has no "
-            f"{', '.join(missing)}; "
-            "expected the whole folder of Triton's Python backend; `gepipe triton install` makes one",
+            f"the server cannot start Python: {python} has no {', '.join(missing)}; expected the "
+            "whole folder of Triton's Python backend; `gepipe triton install` makes one",
         )

@@ -62,13 +62,20 @@ def _group(
             f"KIND_GPU where it sees a GPU; expected kind: {right}",
             repair,
         )
-    elif name == "KIND_GPU" and kind and ours and (model.backend in CARDS or not around.has_gpu()):
+    elif name == "KIND_GPU" and kind and model.backend in CARDS:
         edits = (Edit(kind.start, kind.end, right), *(removal(text, field) for field in gpus))
         yield error(
             kind.start,
             f"{path}.kind",
-            f"is KIND_GPU, but there is no GPU for it; expected {right}",
+            f"is KIND_GPU, but an NPU is none; expected {right}",
             Repair(right, edits),
+        )
+    elif name == "KIND_GPU" and kind and model.backend == "python" and not around.has_gpu():
+        yield error(
+            kind.start,
+            f"{path}.kind",
+            "is KIND_GPU, but this machine has none; expected KIND_CPU without gpus, or a server "
+            "with a GPU",
         )
     elif gpus and name in ("KIND_CPU", "KIND_MODEL"):
         yield error(
