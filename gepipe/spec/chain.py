@@ -16,7 +16,7 @@ Stage: TypeAlias = "PreStage | InferStage | PostStage"
 
 #: The model of each role.
 STAGES: Final[dict[str, type[Section]]] = {"pre": PreStage, "infer": InferStage, "post": PostStage}
-#: Stage names that say the role by themselves.
+#: Stage names that say the role by themselves, as the words for the roles do.
 USUAL_ROLES: Final = {"preprocess": "pre", "inference": "infer", "postprocess": "post"}
 
 
@@ -62,7 +62,7 @@ def _role(entry: Mapping[str, Any]) -> str:
     name, role = entry.get("name"), entry.get("role")
     if name is None:
         raise nested([Issue(("name",), "missing key", missing=True)])
-    implied = USUAL_ROLES.get(name) if isinstance(name, str) else None
+    implied = implied_role(name) if isinstance(name, str) else None
     if implied and role not in (None, implied):
         raise problem(f"the name {name!r} means the role {implied}, got {shown(role)}", "role")
     role = role or implied
@@ -72,6 +72,11 @@ def _role(entry: Mapping[str, Any]) -> str:
     if not isinstance(role, str) or role not in STAGES:
         raise problem(f"expected one of {', '.join(STAGES)}, got {shown(role)}", "role")
     return role
+
+
+def implied_role(name: str) -> str | None:
+    """Return the role that a stage's name says by itself."""
+    return name if name in STAGES else USUAL_ROLES.get(name)
 
 
 def _with_owner(issue: Issue, cls: type[Section]) -> Issue:

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from gepipe import docstrings, plugins
 from gepipe.errors import PluginError
-from gepipe.spec.chain import STAGES, USUAL_ROLES
+from gepipe.spec.chain import STAGES, USUAL_ROLES, implied_role
 from gepipe.spec.keys import KEYS, PROFILE_KEYS, STAGE_KEYS, Accepted
 from gepipe.spec.model import PipelineSpec
 from gepipe.spec.parts import adapter, shorthand_of
@@ -126,17 +126,17 @@ def _stage(role: str, cls: type[Section]) -> Schema:
     properties["role"]["anyOf"][0] = {"const": role}
     if "ops" in properties:
         properties["ops"]["anyOf"][0] = {"$ref": f"#/$defs/{role}_ops"}
-    usual = {name: other for name, other in USUAL_ROLES.items() if other != role}
-    properties["name"]["not"] = {"enum": sorted({*usual, *RESERVED})}
+    others = {name for name in (*USUAL_ROLES, *STAGES) if implied_role(name) != role}
+    properties["name"]["not"] = {"enum": sorted({*others, *RESERVED})}
     return schema
 
 
 def _stages() -> Schema:
-    names = {role: name for name, role in USUAL_ROLES.items()}
+    names = {role: [name, role] for name, role in USUAL_ROLES.items()}
     cases = {
         role: {
             "anyOf": [
-                {"properties": {"name": {"const": names[role]}}, "required": ["name"]},
+                {"properties": {"name": {"enum": names[role]}}, "required": ["name"]},
                 {"properties": {"role": {"const": role}}, "required": ["role"]},
             ]
         }

@@ -69,9 +69,11 @@ StageName = Annotated[str, AfterValidator(_stage_name)]
 class PreStage(Section):
     """CPU workers that turn each item into one row of the model's input."""
 
-    name: StageName = Field(description="Name of the stage; `preprocess` implies the role `pre`.")
+    name: StageName = Field(
+        description="Name of the stage; `preprocess` and `pre` imply the role `pre`."
+    )
     role: Literal["pre"] = Field(
-        "pre", description="What the stage does; only needed under another name than `preprocess`."
+        "pre", description="What the stage does; only needed where the name does not imply it."
     )
     threads: CountOrAuto = Field(
         "auto", description="CPU workers, for example `4`; `auto` fits them to the machine."
@@ -94,9 +96,11 @@ class PreStage(Section):
 class InferStage(Section):
     """The model, run on whole batches by one process a device."""
 
-    name: StageName = Field(description="Name of the stage; `inference` implies the role `infer`.")
+    name: StageName = Field(
+        description="Name of the stage; `inference` and `infer` imply the role `infer`."
+    )
     role: Literal["infer"] = Field(
-        "infer", description="What the stage does; only needed under another name than `inference`."
+        "infer", description="What the stage does; only needed where the name does not imply it."
     )
     model: ModelPath | None = Field(None, description="Path of the model, `.onnx` or `.om`.")
     backend: BackendChoice = Field(
@@ -148,10 +152,12 @@ class InferStage(Section):
 class PostStage(Section):
     """CPU workers that turn each row of the model's output into a result."""
 
-    name: StageName = Field(description="Name of the stage; `postprocess` implies the role `post`.")
+    name: StageName = Field(
+        description="Name of the stage; `postprocess` and `post` imply the role `post`."
+    )
     role: Literal["post"] = Field(
         "post",
-        description="What the stage does; only needed under another name than `postprocess`.",
+        description="What the stage does; only needed where the name does not imply it.",
     )
     stream_count: CountOrAuto = Field(
         "auto", description="Post workers, for example `2`; `auto` fits them to the machine."
