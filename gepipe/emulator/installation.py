@@ -27,8 +27,8 @@ def is_chosen() -> bool:
         ConfigError: It asks for something unknown.
     """
     choice = os.environ.get(CHOICE, "")
-    if choice not in ("", "real", "emulator"):
-        raise ConfigError(f"{CHOICE}={choice!r}: expected `emulator` or `real`")
+    if choice not in ("", "npu", "emulator"):
+        raise ConfigError(f"{CHOICE}={choice!r}: expected `emulator` or `npu`")
     return choice == "emulator"
 
 

@@ -178,7 +178,7 @@ def wants_emulator(device: str) -> bool:
         ConfigError: One of them says something unknown.
     """
     if device not in ("auto", "npu", "emulator"):
-        raise ConfigError(f"ge: device {device!r}: expected `npu` or `emulator`")
+        raise ConfigError(f"ge: device {device!r}: expected `emulator` or `npu`")
     if device != "auto" or not os.environ.get(_CHOICE):
         return device == "emulator"
     return bool(emulator().is_chosen())

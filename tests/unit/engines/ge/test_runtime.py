@@ -85,6 +85,20 @@ def test_another_module_of_that_name_is_refused(monkeypatch, tmp_path) -> None:
         GeEngine.open(tmp_path / "m.om", EngineOptions())
 
 
+def test_option_and_environment_have_the_same_words(monkeypatch) -> None:
+    monkeypatch.setenv("GEPIPE_ACL", "npu")
+    assert not library.wants_emulator("auto")
+    assert library.wants_emulator("emulator")
+    monkeypatch.setenv("GEPIPE_ACL", "emulator")
+    assert library.wants_emulator("auto")
+    assert not library.wants_emulator("npu")
+
+    monkeypatch.setenv("GEPIPE_ACL", "card")
+    for refused in ("auto", "card"):
+        with pytest.raises(ConfigError, match=r"'card': expected `emulator` or `npu`"):
+            library.wants_emulator(refused)
+
+
 def test_model_is_needed() -> None:
     with pytest.raises(ModelLoadError, match="needs a model"):
         GeEngine.open(None, EngineOptions())
