@@ -54,12 +54,8 @@ class Control:
 
         Raises:
             ControlError: It does not load; what was loaded before serves on.
-            ConfigError: The library is missing.
         """
-        try:
-            import grpc
-        except ImportError as error:
-            raise ConfigError(f"{error}; expected `pip install 'gepipe[triton]'`") from error
+        grpc = library()
         name = model.encode()
         request = b"\x12" + _varint(len(name)) + name  # RepositoryModelLoadRequest.model_name
         options = [("grpc.enable_http_proxy", 0)]
@@ -75,7 +71,7 @@ class Control:
         Raises:
             ControlError: The server does not answer, as while it loads a model.
         """
-        path = f"/v2/repository/models/{quote(model)}/unload"
+        path = f"/v2/repository/models/{quote(model, safe='')}/unload"
         self._call("POST", path, {}, timeout_s=_UNLOAD_S)
 
     def index(self) -> list[dict[str, Any]]:
@@ -93,7 +89,7 @@ class Control:
         Raises:
             ControlError: It is not loaded, or the server does not answer.
         """
-        found: dict[str, Any] = self._call("GET", f"/v2/models/{quote(model)}/config")
+        found: dict[str, Any] = self._call("GET", f"/v2/models/{quote(model, safe='')}/config")
         return found
 
     def statistics(self) -> list[dict[str, Any]]:
@@ -155,6 +151,19 @@ def _reason(text: str) -> str:
     except ValueError:
         return text.strip()
     return str(found.get("error", text)) if isinstance(found, dict) else text
+
+
+def library() -> Any:
+    """Return the library for gRPC.
+
+    Raises:
+        ConfigError: It is not installed.
+    """
+    try:
+        import grpc
+    except ImportError as error:
+        raise ConfigError(f"{error}; expected `pip install 'gepipe[triton]'`") from error
+    return grpc
 
 
 def _varint(number: int) -> bytes:

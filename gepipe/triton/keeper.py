@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from gepipe.errors import ModelLoadError
+from gepipe.errors import GepipeError, ModelLoadError
 from gepipe.triton.control import ControlError
 from gepipe.triton.health import Report
 from gepipe.triton.loader import Kind, Loader, Outcome, Task
@@ -65,6 +65,7 @@ class Keeper:
         self._due: dict[str, float] = {}  # models to be loaded again, and when
         self._began: dict[str, float] = {}
         self._unavailable: set[str] = set()  # told so
+        self._is_gone = False
         self._second = self._answered = self._told = time.monotonic()
         self._first: set[str] = set()  # loads of the start that have not come to their end
 
@@ -101,9 +102,7 @@ class Keeper:
                 for action in self._watchdog.count(now, self._requests()):
                     self._perform(now, action)
             if faults_in is not None and not self.is_starting:
-                change = self._changes.look(scan(self._repository))
-                if change is not None:
-                    self._adopt(now, change, faults_in)
+                self._reload(now, faults_in)
         if self.is_starting and now - self._told > _STILL_LOADING_S:
             self._told = now
             self._say(f"still loading: {', '.join(sorted(self._first))}")
@@ -183,6 +182,16 @@ class Keeper:
         self._states[model] = f"does not load: {why}"
         return self._states[model]
 
+    def _reload(self, now: float, faults_in: Callable[[], Mapping[str, str]]) -> None:
+        """Take in what has changed in the repository, unless all of it is gone."""
+        models = scan(self._repository)
+        if bool(models) == self._is_gone:
+            self._is_gone = not models
+            serves = "is there again" if models else "has no models; what is loaded serves on"
+            self._say(f"{self._repository}: {serves}")
+        if models and (change := self._changes.look(models)):
+            self._adopt(now, change, faults_in)
+
     def _adopt(
         self, now: float, change: Change, faults_in: Callable[[], Mapping[str, str]]
     ) -> None:
@@ -195,7 +204,10 @@ class Keeper:
             self._unavailable.discard(name)
             self._watchdog.replaced(now, name)
             self._loader.add([Task("unload", name)])
-        faults = faults_in() if change.changed else {}
+        try:
+            faults = faults_in() if change.changed else {}
+        except GepipeError as error:  # it moves while it is read
+            faults = dict.fromkeys(change.changed, str(error))
         names: list[str] = []
         for name in change.changed:
             self._states.setdefault(name, "loading")

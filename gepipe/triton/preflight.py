@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import tempfile
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
@@ -28,8 +28,11 @@ for name in ("numpy", "gepipe"):
 if "numpy" not in report:
     report["version"] = sys.modules["numpy"].__version__
 if "gepipe" not in report:
-    from importlib.metadata import version
-    report["own"] = version("gepipe")
+    from importlib.metadata import PackageNotFoundError, version
+    try:
+        report["own"] = version("gepipe")
+    except PackageNotFoundError:
+        report["own"] = "of an unknown version"
 print(json.dumps(report))
 """
 
@@ -103,7 +106,10 @@ def check_imports(kit: Kit) -> list[str]:
             f"{kit.python}: NumPy {report['version']}; expected one below 2, or stubs crash on "
             f"texts and images; {hint}"
         )
-    own = version("gepipe")
+    try:
+        own = version("gepipe")
+    except PackageNotFoundError:  # run from a folder
+        return []
     if report["own"] != own:
         return [f"{kit.python}: gepipe {report['own']}, but this is {own}; {hint}"]
     return []

@@ -10,7 +10,7 @@ from typing import Final
 from gepipe.errors import ConfigError
 from gepipe.machine import cache_folder
 from gepipe.triton import kit as kits
-from gepipe.triton.control import ControlError
+from gepipe.triton.control import ControlError, library
 from gepipe.triton.description import curl_line, described
 from gepipe.triton.health import Health, Report
 from gepipe.triton.keeper import Keeper
@@ -75,6 +75,7 @@ def serve(options: ServeOptions, tell: Say, say: Say) -> None:
         ModelLoadError: A model does not load.
         WorkerError: The server has ended by itself.
     """
+    library()
     models = _models_in(options.models)
     kit = kits.find(options.server, options.python)
     check_stub(kit)
@@ -85,7 +86,7 @@ def serve(options: ServeOptions, tell: Say, say: Say) -> None:
         faults_in = _linter(options.models, link, backends) if options.lint else _nothing
         _refuse(options.models, faults_in())
         ports = free_ports(options.host, options.ports)
-        log = options.log or _new_log(run)
+        log = _opened(options.log or _new_log(run))
         with (
             Health(options.host, ports["health"]) as health,
             Server(kit, run, options.models, ports, host=options.host, log=log) as server,
@@ -171,6 +172,16 @@ def _linter(repository: Path, link: Path, backends: Path) -> FaultsIn:
 
 def _nothing() -> Mapping[str, str]:
     return {}
+
+
+def _opened(log: Path) -> Path:
+    """Return a log that can be written."""
+    try:
+        log.open("ab").close()
+    except OSError as error:
+        reason = (error.strerror or "").lower()
+        raise ConfigError(f"--log {log}: {reason}; expected a file that can be written") from error
+    return log
 
 
 def _new_log(run: Run) -> Path:

@@ -269,7 +269,7 @@ def lay_out(kit: Kit, run: Run, repository: Path) -> tuple[Path, Path]:
     shutil.copy(kit.stub, python / STUB)
     own = bundle.folder("backend") / "ge"
     shutil.copytree(own, backends / "ge", ignore=shutil.ignore_patterns("__pycache__"))
-    models.symlink_to(repository.resolve())
+    models.symlink_to(repository.absolute())  # not resolved: it may be a link that changes
     return backends, models
 
 

@@ -382,6 +382,13 @@ def test_a_taken_port_is_found_before_anything_starts(serve) -> None:
         assert f"--grpc-port {port}: taken on 127.0.0.1" in subject.text
 
 
+def test_a_log_that_cannot_be_written_is_refused(serve, tmp_path) -> None:
+    subject = serve("--log", str(tmp_path / "none" / "triton.log"), ready=False)
+
+    assert subject.process.wait(30) == 2
+    assert "triton.log: no such file or directory" in subject.text
+
+
 def test_a_model_that_does_not_load_says_why_and_nothing_stays(serve, repository) -> None:
     (repository / "two" / "1" / "model.py").write_text(BROKEN)
     subject = serve(ready=False)
@@ -488,6 +495,13 @@ def test_models_come_and_go_and_a_broken_version_is_not_taken(serve, repository)
     assert subject.infer("new", 1) == 101
     assert subject.is_ready()
     assert "no weights" in subject.ask(subject.health, "/readyz")[1]["notes"]["new"]
+
+    away = repository.with_name("away")
+    repository.rename(away)
+    subject.wait_for("has no models; what is loaded serves on")
+    assert subject.answers()
+    away.rename(repository)
+    subject.wait_for("is there again")
 
     shutil.rmtree(repository / "new")
     subject.wait_for("model new: removed, and unloaded")
