@@ -24,6 +24,8 @@ class EngineOptions:
         precision: `auto`, `fp32` or `fp16`.
         gears: Batch sizes to prepare for; empty means the model's own.
         timeout_s: Limit of one execution, for an engine that keeps time; None for none.
+        made: What the stage before makes of an item, where that is known: it chooses for a model
+            with one input that takes several shapes.
         extra: Options written under the engine's name in the YAML.
     """
 
@@ -33,6 +35,7 @@ class EngineOptions:
     precision: str = "auto"
     gears: tuple[int, ...] = ()
     timeout_s: float | None = None
+    made: TensorSpec | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 

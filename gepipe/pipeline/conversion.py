@@ -37,7 +37,7 @@ def prepare(spec: PipelineSpec) -> PipelineSpec:
     if infer.model is None or engine_of(spec) != "ge" or not infer.model.is_file():
         return spec
     from gepipe.engines.ge import library
-    from gepipe.engines.ge.shapes import parse_pinned
+    from gepipe.engines.ge.pinned import parse_pinned
     from gepipe.models.aipp import split_for_aipp
     from gepipe.models.convert import ensure_om
     from gepipe.models.kind import kind_of
@@ -56,7 +56,7 @@ def prepare(spec: PipelineSpec) -> PipelineSpec:
             soc="emulator" if library.wants_emulator(extra.get("device", "auto")) else "auto",
             gears=infer.gears,
             default_gears=_GEARS if batch == "auto" else tuple(sorted({1, batch})),
-            rows=tuple(parse_pinned(extra.get("shapes")).items()),
+            rows=tuple(parse_pinned(extra.get("shapes")).rows.items()),
             row=made.shape if made is not None and made.is_static else (),
             precision=infer.precision,
             aipp=split.aipp if split is not None else None,

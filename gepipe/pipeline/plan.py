@@ -124,6 +124,7 @@ def plan_start(spec: PipelineSpec, cpus: int | None = None) -> StartPlan:
     post = spec.post.stream_count
     if post == "auto":
         post = 1 if cpus < 8 else 2
+    made = _made(spec)
     options = tuple(
         EngineOptions(
             device=device,
@@ -132,6 +133,7 @@ def plan_start(spec: PipelineSpec, cpus: int | None = None) -> StartPlan:
             precision=infer.precision,
             gears=tuple(infer.gears),
             timeout_s=timeout_s,
+            made=made,
             extra=dict(infer.backend.options),
         )
         for device in devices
@@ -140,6 +142,14 @@ def plan_start(spec: PipelineSpec, cpus: int | None = None) -> StartPlan:
     if timeout_s is not None and getattr(engine, "keeps_time", False):
         timeout_s = _KILL_FACTOR * timeout_s + _KILL_S
     return StartPlan(name, infer.model, options, on_cpu, pre, post, cpus, timeout_s, tuple(notes))
+
+
+def _made(spec: PipelineSpec) -> TensorSpec | None:
+    """Return what pre makes of an item; None if that is not known before the run."""
+    try:
+        return plan_pre(spec.pre.ops).output_specs()
+    except ConfigError:  # told where it is compared with the model
+        return None
 
 
 def _all_devices(engine: Any, spec: PipelineSpec) -> Sequence[int]:

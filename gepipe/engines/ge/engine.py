@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gepipe.engines.ge import devices, library, modelfile
-from gepipe.engines.ge.shapes import Shapes, parse_pinned
+from gepipe.engines.ge.pinned import parse_pinned
+from gepipe.engines.ge.shapes import Shapes
 from gepipe.engines.ge.teardown import Teardown
 from gepipe.errors import (
     ClosedError,
@@ -181,6 +182,7 @@ class GeEngine:
         stack.callback(self._close_session)
         self._execution = Execution(session, options.timeout_s)
         stack.callback(self._execution.close)
+        pinned = pinned.for_model(session.description, options.made)
         shapes = self._execution.open_shapes(pinned)
         missing = sorted(set(options.gears) - set(shapes.sizes)) if shapes.sizes else []
         if missing:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from gepipe.engines.ge.buffers import BatchSet
 from gepipe.engines.ge.loading import SETS
+from gepipe.engines.ge.pinned import Pinned
 from gepipe.engines.ge.run import Batch, Run
 from gepipe.engines.ge.runtime import DEVICE_TO_HOST, HOST_TO_DEVICE
 from gepipe.engines.ge.session import Session
@@ -58,8 +59,8 @@ class Execution:
             self.close()
             raise
 
-    def open_shapes(self, pinned: dict[str, tuple[int, ...]]) -> Shapes:
-        """Read the model's gears; must be called before the first batch."""
+    def open_shapes(self, pinned: Pinned) -> Shapes:
+        """Read the model's gears, those that `pinned` leaves; before the first batch."""
         self._shapes = self._session.shapes(self._sets[0].input_dataset, pinned)
         unknown = not all(spec.row.is_static for spec in self._shapes.outputs)
         probed = unknown and self._shapes.is_range

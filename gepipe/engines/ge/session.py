@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from functools import partial
 
 from gepipe.engines.ge.description import describe
@@ -13,6 +12,7 @@ from gepipe.engines.ge.library import Library, with_patience
 from gepipe.engines.ge.loading import Loading, pool_nbytes
 from gepipe.engines.ge.memory import DevicePool
 from gepipe.engines.ge.modelfile import ModelFile
+from gepipe.engines.ge.pinned import Pinned
 from gepipe.engines.ge.runtime import RUNS_ON_HOST
 from gepipe.engines.ge.shapes import Shapes
 from gepipe.engines.ge.teardown import Teardown
@@ -51,14 +51,15 @@ class Session:
         """Make the context that of the calling thread, which may have had another since."""
         self.acl.set_context(self.context)
 
-    def shapes(self, dataset: int, pinned: Mapping[str, Shape]) -> Shapes:
+    def shapes(self, dataset: int, pinned: Pinned) -> Shapes:
         """Return the model's gears.
 
         Args:
             dataset: Inputs with memory for the gear; not needed for a model without gears.
-            pinned: Input name to the shape of a row, which leaves only gears of that shape.
+            pinned: Shapes of rows, which leave only gears that have them.
 
         Raises:
+            ConfigError: There is none.
             TensorMismatchError: An input or output has no batch as its first axis.
         """
         description, acl = self.description, self.acl

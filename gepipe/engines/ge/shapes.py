@@ -6,13 +6,14 @@ a sequence with zeros behind it gives other results. So every other extent must 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from gepipe.engines.ge.gear import Gear, Group, Rows
-from gepipe.engines.ge.interface import Description, Shape, Tensor, ranged
-from gepipe.errors import ConfigError, TensorMismatchError
+from gepipe.engines.ge.interface import Description, Tensor, ranged
+from gepipe.engines.ge.pinned import Pinned, is_within
+from gepipe.errors import TensorMismatchError
 from gepipe.tensors import DYNAMIC, TensorSpec
 
 #: Largest range of batch sizes that is listed one by one.
@@ -36,26 +37,26 @@ class Shapes:
         description: Description,
         gears: Sequence[Gear],
         path: Path,
-        pinned: Mapping[str, Shape] | None = None,
+        pinned: Pinned,
     ) -> None:
         self._description = description
         self._path = path
-        self._pinned = dict(pinned or {})
+        self._pinned = pinned
         self._groups: dict[Rows, Group] = {}
         self._asked: dict[tuple[Rows, Rows], Group] = {}
-        self._check_pinned()
         for gear in gears:
             self._check_batch(gear)
             rows = tuple(shape[1:] for shape in gear.inputs)
-            if self._fits_pinned(rows):
+            if pinned.fits(description, rows):
                 group = self._groups.setdefault(rows, Group((), {}))
                 group.gears[gear.batch] = gear
         for rows, group in self._groups.items():
             self._groups[rows] = Group(tuple(sorted(group.gears)), group.gears)
         if gears and not self._groups:
-            wanted = ", ".join(f"{name!r}: {list(row)}" for name, row in self._pinned.items())
-            raise ConfigError(f"{path}: no gear has rows of the shapes {wanted}; {self.listed()}")
+            raise pinned.refusal(path, self.listed())
         self.is_range = description.kind == "range"
+        if self.is_range:
+            pinned.check_ranges(description, path)
         self.sizes = self._range_sizes() if self.is_range else self._gear_sizes()
         self.inputs = tuple(self._specs(description.inputs, [g.inputs for g in self._all()]))
         self.outputs = tuple(self._specs(description.outputs, [g.outputs for g in self._all()]))
@@ -176,7 +177,7 @@ class Shapes:
                     for column in zip(*rows, strict=True)
                 )
             else:
-                row = self._pinned.get(tensor.name, tensor.dims[1:])
+                row = self._pinned.rows.get(tensor.name, tensor.dims[1:])
             specs.append(TensorSpec(tensor.name, tensor.dtype, (batch, *row)))
         return specs
 
@@ -193,55 +194,15 @@ class Shapes:
                     f"{gear.batch}; expected the batch as the first axis of each input and output"
                 )
 
-    def _check_pinned(self) -> None:
-        known = {tensor.name: tensor for tensor in self._description.inputs}
-        for name, row in self._pinned.items():
-            if name not in known:
-                raise ConfigError(
-                    f"ge: shapes: the model has no input {name!r}; it has {', '.join(known)}"
-                )
-            dims = known[name].dims[1:]
-            if len(row) != len(dims) or any(
-                theirs not in (DYNAMIC, ours) for ours, theirs in zip(row, dims, strict=True)
-            ):
-                raise ConfigError(
-                    f"ge: shapes: {name!r} is {list(row)}; the model takes rows of {list(dims)}"
-                )
-
-    def _fits_pinned(self, rows: Rows) -> bool:
-        return all(
-            self._pinned.get(tensor.name, row) == row
-            for tensor, row in zip(self._description.inputs, rows, strict=True)
-        )
-
     def _check_range(self, rows: Rows) -> None:
         description = self._description
         for at, (tensor, row) in enumerate(zip(description.inputs, rows, strict=True)):
-            pairs = description.ranges_of(at)
-            if len(row) + 1 != len(pairs) or any(
-                extent < low or (high != DYNAMIC and extent > high)
-                for extent, (low, high) in zip(row, pairs[1:], strict=True)
-            ):
+            pairs = description.ranges_of(at)[1:]
+            if not is_within(row, pairs):
                 raise TensorMismatchError(
-                    f"{self._path}: input {tensor.name!r} takes rows within {ranged(pairs[1:])}, "
+                    f"{self._path}: input {tensor.name!r} takes rows within {ranged(pairs)}, "
                     f"got {list(row)}"
                 )
-
-
-def parse_pinned(option: Any) -> dict[str, Shape]:
-    """Read the engine's option `shapes`: input name to the shape of a row.
-
-    Raises:
-        ConfigError: It is something else.
-    """
-    if option is None:
-        return {}
-    if not isinstance(option, Mapping) or not all(
-        isinstance(row, Sequence) and all(type(n) is int and n > 0 for n in row)
-        for row in option.values()
-    ):
-        raise ConfigError(f"ge: shapes: expected {{input: [extents of a row]}}, got {option!r}")
-    return {str(name): tuple(row) for name, row in option.items()}
 
 
 def _text(shapes: Rows) -> str:

@@ -115,6 +115,67 @@ def test_option_shapes_chooses_among_image_sizes(npu, tmp_path) -> None:
         bed_again(npu, bed).open(path, extra={"shapes": {"x": [3, 16, 13]}})
 
 
+def pixels_of(*size: int) -> TensorSpec:
+    return TensorSpec("", "float32", (3, *size))
+
+
+def test_what_the_stage_before_makes_chooses_among_image_sizes(npu, tmp_path) -> None:
+    bed = npu()
+    sizes = ((8, 8), (16, 12))
+    path = tmp_path / "m.om"
+    write_om(
+        path,
+        None,
+        inputs=[OmTensor("x", "float32", (2, 3, -1, -1), "NCHW")],
+        outputs=[OmTensor("y", "float32", (2, -1))],
+        gears=Gears("hw", sizes),
+        output_shapes=[[(2, h * w)] for h, w in sizes],
+    )
+    engine = bed.open(path, made=pixels_of(16, 12))
+
+    assert engine.inputs[0].shape == (2, 3, 16, 12)
+    assert engine.outputs[0].shape == (2, 192)
+    engine.close()
+    engine = bed_again(npu, bed).open(path, made=TensorSpec("", "uint8", (8, 8, 3)))
+    assert engine.inputs[0].shape == (2, 3, -1, -1)  # a mismatch that is told elsewhere
+    engine.close()
+    with pytest.raises(
+        ConfigError,
+        match=r"makes rows of 'x': \[3, 10, 10\], which .*\[height, width\]: \[8, 8\], \[16, 12\]; "
+        "make a size that it takes, as with resize",
+    ):
+        bed_again(npu, bed).open(path, made=pixels_of(10, 10))
+
+
+@pytest.mark.parametrize("by", ["made", "option"])
+def test_a_row_outside_the_ranges_is_refused_at_opening(npu, tmp_path, by) -> None:
+    bed = npu()
+    path = tmp_path / "m.om"
+    write_om(
+        path,
+        affine(tmp_path / "m.onnx", ["n", "s"]),
+        inputs=[OmTensor("x", "float32", (-1, -1))],
+        outputs=[OmTensor("y", "float32", (-1, -1))],
+        ranges={"x": [(1, 4), (8, 16)]},
+    )
+
+    def asked(extent):
+        if by == "made":
+            return {"made": TensorSpec("", "float32", (extent,))}
+        return {"extra": {"shapes": {"x": [extent]}}}
+
+    engine = bed.open(path, **asked(16))
+    assert engine.outputs[0].shape[1:] == (16,)  # found out by an execution of zeros
+    x = ramp(3, 16)
+    assert np.array_equal(run(engine, 3, x=x)["y"], 2 * x + 1)
+    engine.close()
+    for extent in (7, 17):
+        with pytest.raises(
+            ConfigError, match=rf"'x': \[{extent}\].*'x' takes rows within \[8~16\]"
+        ):
+            bed_again(npu, bed).open(path, **asked(extent))
+
+
 def bed_again(_npu, bed):
     bed.machine.finalised = False  # a second process, as it were
     return bed
@@ -463,24 +524,28 @@ def test_notes_say_that_nothing_runs_on_a_card(npu) -> None:
     assert any(note.startswith("needs ") and "free" in note for note in notes)
 
 
-def test_copies_are_made_while_the_device_computes(npu) -> None:
-    """Each copy takes 40 ms, a batch 120: one after the other, the device would be busy 60 %.
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("at_once", "least", "most"), [(1, 0.6, 0.62), (2, 0.7, 1.0)])
+def test_copies_are_made_while_the_device_computes(npu, seed, at_once, least, most) -> None:
+    """Each copy takes 10 ms, a batch 30: one after the other, the device is busy 60 %.
 
-    With one of the copies hidden it were 75 %. The times are long against those after which a busy
-    machine wakes a thread.
+    In the time of the emulator, so that no busy machine shows; whose order is drawn, and so not the
+    best. How busy a device really is, the benchmarks measure.
     """
-    bed = npu(latency_ms={8: 120}, copy={"gb_per_s": 0.0025, "latency_us": 0})
+    bed = npu(latency_ms={8: 30}, copy={"gb_per_s": 0.01, "latency_us": 0}, seed=seed)
     engine = bed.open(bed.timed(row=(3125,), out=(3125,), batch=8))
     device = bed.machine.devices[0]
+    assert engine.in_flight == 2
     pending: list = []
     x, outputs = ramp(8, 3125), outputs_for(engine, 8)
-    for _ in range(10):
+    for _ in range(20):
         pending.append(engine.submit({"x": x}, outputs, 8))
-        if len(pending) == engine.in_flight:
+        if len(pending) == at_once:
             engine.collect(pending.pop(0))
-    engine.collect(pending.pop())
+    while pending:
+        engine.collect(pending.pop(0))
 
     busy = device.spent_s["compute"] / (device.busy_s["compute"] - device.began_s["compute"])
 
-    assert device.spent_s["up"] == pytest.approx(0.4)
-    assert busy > 0.85
+    assert device.spent_s["up"] == pytest.approx(0.2)
+    assert least < busy < most
