@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
 def settle() -> None:
-    """Prepare the process for workers. Call it first.
+    """Prepare the process for workers, which inherit where it imports from. Call it first.
 
-    Its first place to import from is the working folder, which is the server's; workers inherit
-    that, and would import from there first, whatever lies there.
+    Its first place to import from is the working folder, which is the server's; workers would
+    import from there first, whatever lies there. `PYTHONPATH`, by which CANN's `set_env.sh` makes
+    `acl` known, is not read by the server's Python; it comes last here, behind the NumPy and the
+    gepipe of the stub's own environment.
     """
     sys.path[:] = [place for place in sys.path if place]
+    named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path += [place for place in dict.fromkeys(named) if place and place not in sys.path]
