@@ -1,4 +1,4 @@
-# `make run` sets up and runs the main job; `make test` sets up and passes the tests.
+# `make run` sets up and runs the main job, `make serve` serves it; `make test` passes the tests.
 # Everything is installed into .venv. PYTHON chooses the interpreter: make setup PYTHON=python3.12
 
 PYTHON  ?= python3
@@ -26,7 +26,7 @@ define check-python
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup samples run test test-numpy1 bench lint wheel clean
+.PHONY: help setup samples run serve test test-numpy1 bench lint wheel clean
 
 help:  ## Show what can be made
 	@sed -n 's/^\([a-z][a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -38,6 +38,11 @@ samples: $(STAMP)  ## Fetch the sample models and media
 
 run: samples  ## Classify the sample photos
 	$(VENV)/bin/gepipe run pipelines/classify.yaml $(ARGS)
+
+serve: samples  ## Serve the sample pipeline with Triton on 127.0.0.1, port 8000
+	@$(VENV)/bin/gepipe triton install
+	$(VENV)/bin/gepipe triton export pipelines/classify.yaml out/models
+	$(VENV)/bin/gepipe triton serve out/models $(ARGS)
 
 test: samples  ## Run the tests
 	$(PY) -m pytest -n $(WORKERS) $(ARGS)
