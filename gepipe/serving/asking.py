@@ -58,14 +58,18 @@ def wants_realtime(parameters: str) -> bool:
 
 
 class Asked:
-    """A request that is not answered yet.
-
-    Attributes:
-        sender: The server's sender of its response.
-    """
+    """A request that is not answered yet."""
 
     def __init__(self, sender: Any, when_over: Callable[[Asked], None]) -> None:
-        self.sender = sender
+        """Take a request.
+
+        Args:
+            sender: The server's sender of its response.
+            when_over: Called once all that is to be sent is known.
+        """
+        self._sender = sender
+        self._sent = False
+        self._sending = threading.Lock()
         self._when_over = when_over
         self._results: list[bytes | Failure | None] = []
         self._left = 0
@@ -100,6 +104,19 @@ class Asked:
         for token, result in zip(self._tokens, self._results, strict=False):
             if result is None:
                 service.cancel(token)
+
+    def send(self, reply: Any) -> None:
+        """Send the response."""
+        import triton_python_backend_utils as pb_utils
+
+        with self._sending:
+            self._sent = True
+            self._sender.send(reply, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+    def is_abandoned(self) -> bool:
+        """Whether the client is gone. Takes 30 µs."""
+        with self._sending:  # with its response, the server forgets the request
+            return not self._sent and bool(self._sender.is_cancelled())
 
     def _answer(self, service: Service, number: int, result: bytes | Failure) -> None:
         with self._lock:

@@ -4,7 +4,8 @@
 
 `execute` returns at once, so the next requests come while earlier ones are in work; each request
 is answered once, by its response sender, as soon as the last of its rows is. A request's parameter
-`realtime` (true or false) is its class: Triton's own priorities do not reach a Python model.
+`realtime` (true or false) is its class, if the pipeline's profile has two priority levels: Triton's
+own priorities do not reach a Python model.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from gepipe.serving.metrics import Metrics
 from gepipe.serving.replies import kind_of, reply_error
 from gepipe.serving.service import Service
 from gepipe.serving.stub import settle
+from gepipe.spec.profile import complete
 
 if TYPE_CHECKING:
     from gepipe.spec.model import PipelineSpec
@@ -59,6 +61,7 @@ class Fused:
         try:
             spec = load_bundle(folder)
             self._stage = spec.pre.name
+            self._tells_apart = complete(spec.profile).priority_levels == 2
             self._service = Service(spec)
             info = self._service.start()
         except GepipeError as error:
@@ -87,7 +90,7 @@ class Fused:
             asked = Asked(request.get_response_sender(), self._outbox.put)
             try:
                 rows = rows_of(request, self._input, is_text=self._is_text)
-                realtime = wants_realtime(request.parameters())
+                realtime = wants_realtime(request.parameters()) and self._tells_apart
             except ItemError as error:
                 asked.refuse(error)
                 continue
@@ -111,9 +114,6 @@ class Fused:
     # --- threads ----------------------------------------------------------------------------------
 
     def _send(self) -> None:
-        import triton_python_backend_utils as pb_utils
-
-        final = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
         while (asked := self._outbox.get()) is not None:
             try:
                 reply, kind = asked.reply(self._stage)
@@ -121,7 +121,7 @@ class Fused:
                 log.exception("a request could not be answered")
                 reply, kind = reply_error(self._stage, error), kind_of(error)
             try:
-                asked.sender.send(reply, flags=final)
+                asked.send(reply)
             except Exception:
                 log.exception("an answer could not be sent")
             self._answered.append(kind)
@@ -141,7 +141,7 @@ class Fused:
             asked = self._asked.popleft()
             if asked.is_over:
                 continue
-            if asked.sender.is_cancelled():
+            if asked.is_abandoned():
                 asked.cancel(self._service)
             else:
                 self._asked.append(asked)

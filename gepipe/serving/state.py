@@ -94,9 +94,7 @@ class ServingState(Passage):
             match event:
                 case Arrived():
                     if self.calls.waiting(event.realtime) >= self.shape.queue:
-                        self._deal_writes(
-                            out
-                        )  # who comes together with others waits for nobody yet
+                        self._deal_writes(out)  # many may have come at once, to idle workers
                     self.calls.arrive(event, now, self._closed)
                 case Cancelled(seq):
                     self.calls.drop(seq, CANCELLED, "the request was cancelled")
