@@ -101,7 +101,7 @@ class Backend:
         if settings.queue is not None:
             self._desk = Desk(
                 Waiting(settings.queue, settings.max_wait_s),
-                partial(self._answer, kept=True),
+                [partial(self._answer, kept=True)],
                 capacity=self._capacity,
                 merged=self._merged,
             )

@@ -13,7 +13,8 @@ from gepipe.pipeline import neighbours
 from gepipe.pipeline.check import Preparation, resolve
 from gepipe.pipeline.crews import pickled, worker_environment
 from gepipe.runtime.probe import set_up
-from gepipe.serving.steps import META, RESULT
+from gepipe.serving.itemmeta import META
+from gepipe.serving.postprocess import RESULT
 from gepipe.spec.profile import Profile, complete
 from gepipe.tensors import DTYPES
 from gepipe.triton.config import Tensor

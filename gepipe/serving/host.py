@@ -129,7 +129,7 @@ class ModelHost:
         self._limit_s = limit_s
         self._links = ((first, inputs), (second, outputs))
         self._slots = (Slots(first, inputs), Slots(second, outputs))
-        self._current().attach(*self._links, limit_s)
+        self._current().attach(self._links, limit_s)
 
     @property
     def inputs(self) -> Mapping[str, NDArray[Any]]:
@@ -264,7 +264,7 @@ class ModelHost:
                     raise BackendError(
                         f"{self._name}: the model file has changed; load the model again"
                     )
-                session.attach(*self._links, self._limit_s)
+                session.attach(self._links, self._limit_s)
         except BaseException:
             session.close()
             raise

@@ -13,6 +13,9 @@ from typing import Any, Final
 
 from gepipe.errors import ItemError
 
+#: The tensor that carries what pre notes about an item around the model.
+META: Final = "ITEM_META"
+
 #: How values that JSON has no form for are written, by their type; `_READERS` reads them.
 _WRITERS: Final[dict[type, Callable[[Any], Any]]] = {
     bytes: lambda value: base64.b64encode(value).decode(),

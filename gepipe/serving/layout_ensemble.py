@@ -12,7 +12,7 @@ from gepipe.models.convert import WEIGHTS
 from gepipe.models.onnxfile import read_onnx
 from gepipe.serving.bundle import Bundle, Files, make_bundle
 from gepipe.serving.export_plan import ExportPlan, tensor_of
-from gepipe.serving.steps import META
+from gepipe.serving.itemmeta import META
 from gepipe.spec.chain import Stage
 from gepipe.triton import config
 from gepipe.triton.config import (
@@ -82,7 +82,7 @@ def bundle_of(plan: ExportPlan, role: str) -> Bundle:
 def step_code(plan: ExportPlan, role: str) -> bytes:
     """Return `model.py` of a step in Python."""
     cls = {"pre": "Preprocess", "post": "Postprocess"}[role]
-    return model_code(plan, cls, "gepipe.serving.steps")
+    return model_code(plan, cls, f"gepipe.serving.{cls.lower()}")
 
 
 def model_code(plan: ExportPlan, cls: str, module: str) -> bytes:
@@ -140,16 +140,22 @@ def prioritised(plan: ExportPlan, batching: DynamicBatching) -> DynamicBatching:
 
 
 def pre_config(plan: ExportPlan) -> ModelConfig:
-    """Return the configuration of the step before the model."""
+    """Return the configuration of the step before the model.
+
+    One instance, which takes every request at once and has worker processes of its own: its queue
+    has a bound and two classes, and the server's batcher, which may sleep while requests wait, is
+    left out.
+    """
     return ModelConfig(
         plan.batch,
         [plan.given],
         [*(tensor_of(row) for row in plan.inputs), _META],
         backend="python",
-        instances=InstanceGroup("KIND_CPU", plan.start.pre_workers),
-        # Only a batcher has a queue with a bound and with priorities. It is to merge nothing: an
-        # instance works requests off one by one while the others would have nothing to do.
-        batching=prioritised(plan, DynamicBatching((1,), 0, queue_of(plan))),
+        instances=InstanceGroup("KIND_CPU", 1),
+        parameters={
+            "max_queue_size": str(queue_of(plan).max_queue_size),
+            "workers": str(plan.start.pre_workers),
+        },
         comment=comment_of(plan),
     )
 

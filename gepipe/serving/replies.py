@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gepipe.errors import ItemError, TensorMismatchError, WorkerError
+from gepipe.errors import GepipeError, ItemError, TensorMismatchError, WorkerError
 from gepipe.io.failures import Failure
 from gepipe.runtime.worker import fault_of
 
 #: Kinds of failures that may be gone when the request comes again.
 _PASSING: Final = frozenset({"crash", "expired", "overloaded", "timeout", "unavailable"})
 _CANCELLED: Final = "cancelled"
+
+
+class RowFailed(GepipeError):  # noqa: N818 - it wraps the error
+    """A row of a request cannot be processed, and the request with it.
+
+    Attributes:
+        shown: Which row; None where the request has only one.
+        error: Why.
+    """
+
+    def __init__(self, row: int, count: int, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.shown = row if count > 1 else None
+        self.error = error
 
 
 def kind_of(error: BaseException) -> str:

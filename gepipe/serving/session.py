@@ -1,12 +1,12 @@
-"""One infer worker process, spoken to in turns: a question, then its answer."""
+"""One worker process, spoken to in turns: a question, then its answer."""
 
 from __future__ import annotations
 
 import math
 import select
 import time
-from collections.abc import Mapping
-from typing import Final, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
 
 from gepipe.errors import GepipeError, WorkerStartError
 from gepipe.runtime.board import Board
@@ -22,7 +22,6 @@ Link: TypeAlias = tuple[SharedBuffer, SlotLayout]
 
 #: How long a process may take to stop before it is killed.
 _GRACE_S: Final = 1.5
-_WORKER: Final = WorkerId("infer", 0)
 
 
 class SessionLost(GepipeError):  # noqa: N818 - a fact about the process, handled by its host
@@ -40,68 +39,77 @@ class SessionLost(GepipeError):  # noqa: N818 - a fact about the process, handle
 
 
 class Session:
-    """A model that is open in a process of its own.
+    """A stage in a process of its own: a model that is open, or the operators of pre.
 
     Attributes:
-        info: What the model says of itself.
+        info: What the model says of itself; of infer only.
     """
 
     info: ModelInfo
 
-    def __init__(self, name: str, body: bytes, environ: Mapping[str, str], start_s: float) -> None:
-        """Start the process; `open` waits until the model is open.
+    def __init__(
+        self,
+        name: str,
+        body: bytes,
+        environ: Mapping[str, str],
+        start_s: float,
+        *,
+        role: Literal["pre", "infer"] = "infer",
+    ) -> None:
+        """Start the process; `open` waits until it is set up.
 
         Args:
             name: What to call it in messages.
-            body: The pickled `Runner`.
+            body: The pickled `Runner`, or of pre the `Writer`.
             environ: Environment variables that it must have as they are now.
-            start_s: How long the model may take to open.
+            start_s: How long it may take to set itself up.
+            role: What it runs.
 
         Raises:
             WorkerStartError: There is no process, descriptor or memory left.
         """
         self._name = name
+        self._worker = WorkerId(role, 0)
         self._start_s = start_s
         self._limit_s = math.inf
         self._board = Board.create(1)
-        self._watch = Watch({"infer": math.inf})
+        self._watch = Watch({role: math.inf})
         try:
-            self._process = WorkerProcess(_WORKER, 0, body, environ)
+            self._process = WorkerProcess(self._worker, 0, body, environ)
         except BaseException:
             self._board.close()
             raise
-        self._watch.starting(_WORKER, start_s)
+        self._watch.starting(self._worker, start_s)
         self._tickets = 0
         self._over = False
 
     def open(self) -> None:
-        """Wait until the model is open.
+        """Wait until it is set up.
 
         Raises:
-            GepipeError: It cannot be opened.
+            GepipeError: It cannot be.
             SessionLost: The process ended before.
         """
         match self._wait():
             case ("ready", info):
-                self._watch.idle(_WORKER)
-                self.info = ModelInfo.from_plain(info)
+                self._watch.idle(self._worker)
+                if info is not None:
+                    self.info = ModelInfo.from_plain(info)
             case ("failed", kind, text, trace):
                 raise set_up_error(kind, text, trace, self._name)
             case other:
                 raise WorkerStartError(f"{self._name}: the worker sent {other!r:.80}")
 
-    def attach(self, inputs: Link, outputs: Link, limit_s: float) -> None:
+    def attach(self, links: Sequence[Link], limit_s: float) -> None:
         """Hand over the memory of the slots.
 
         Args:
-            inputs: Where the rows to execute lie.
-            outputs: Where the results are to lie.
-            limit_s: How long an execution may take before the process is killed.
+            links: Of infer the rows to execute and those of the results; of pre those to write.
+            limit_s: How long an execution, or an item, may take before the process is killed.
         """
         self._limit_s = limit_s
-        self._watch = Watch({"infer": limit_s})
-        self._watch.idle(_WORKER)
-        links = (inputs, outputs)
+        self._watch = Watch({self._worker.role: limit_s})
+        self._watch.idle(self._worker)
         plain = [(buffer.nbytes, layout.to_plain()) for buffer, layout in links]
         fds = [self._board.buffer.fd, *(buffer.fd for buffer, _ in links)]
         self._process.channel.send_shared(("attach", self._board.buffer.nbytes, plain), fds)
@@ -115,13 +123,35 @@ class Session:
         Raises:
             SessionLost: The process ended, or exceeded its limit and was killed.
         """
+        busy_ns, (result,) = self._ask(0, 0, first, last, (), self._tickets + 1)
+        return busy_ns, None if isinstance(result, bytes) else Fault(*result)
+
+    def write(self, payloads: Sequence[Any]) -> list[bytes | Fault]:
+        """Write items into the first rows of the slot.
+
+        Args:
+            payloads: One an item.
+
+        Returns:
+            What the operators noted about each, or what went wrong with it.
+
+        Raises:
+            SessionLost: The process ended, or exceeded its limit and was killed.
+        """
+        count = len(payloads)
+        seqs = (self._tickets + 1,) * count
+        _, results = self._ask(0, tuple(range(count)), seqs, tuple(payloads))
+        return [each if isinstance(each, bytes) else Fault(*each) for each in results]
+
+    def _ask(self, *question: Any) -> tuple[int, list[Any]]:
+        """Send a ticket; return how long it took, in nanoseconds, and the results."""
         self._tickets += 1
-        self._watch.dealt(_WORKER)
-        self._process.channel.send((self._tickets, 0, 0, first, last, (), self._tickets))
+        self._watch.dealt(self._worker)
+        self._process.channel.send((self._tickets, *question))
         match self._wait():
-            case (ticket, busy_ns, [result]) if ticket == self._tickets:
-                self._watch.replied(_WORKER)
-                return busy_ns, None if isinstance(result, bytes) else Fault(*result)
+            case (ticket, busy_ns, results) if ticket == self._tickets:
+                self._watch.replied(self._worker)
+                return busy_ns, results
             case other:
                 self._process.kill()
                 raise SessionLost("crash", f"the worker sent {other!r:.80}", begun=True)
@@ -150,8 +180,9 @@ class Session:
                 return message
             if channel.ended:
                 raise self._lost()
-            if channel.backlog:
-                channel.flush()
+            channel.flush()
+            wanted = select.POLLIN | (select.POLLOUT if channel.backlog else 0)
+            poller.modify(channel.fileno(), wanted)
             due = min(self._watch.next_look, before + HEARTBEAT_S)
             ready = poller.poll(max(0.0, due - before) * 1000 + 1)
             now = time.monotonic()
@@ -172,7 +203,7 @@ class Session:
         cause = self._process.reap()
         if hung and not self._tickets:
             return SessionLost(
-                "timeout", f"the model did not open within {self._start_s:g} s", begun=True
+                "timeout", f"it was not set up within {self._start_s:g} s", begun=True
             )
         if hung:
             limit = f"the limit of {self._limit_s:g} s"

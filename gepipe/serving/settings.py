@@ -123,8 +123,12 @@ class Settings:
         return cls(stage, engine, model, options, queue, wait_s)
 
 
-def parameters_of(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the parameters of a configuration.
+def parameters_of(config: Mapping[str, Any], known: Sequence[str] = _KNOWN) -> dict[str, str]:
+    """Return the parameters of a configuration, without those that are the server's own.
+
+    Args:
+        config: `config.pbtxt`, as the server hands it on.
+        known: Those that there are.
 
     Raises:
         ConfigError: One is not known.
@@ -135,8 +139,8 @@ def parameters_of(config: Mapping[str, Any]) -> dict[str, str]:
         if name not in _SERVERS
     }
     for name in found:
-        if name not in _KNOWN:
-            hint = plugins.did_you_mean(name, list(_KNOWN))
+        if name not in known:
+            hint = plugins.did_you_mean(name, list(known))
             raise ConfigError(f"parameter {name}: unknown; {hint}")
     return found
 

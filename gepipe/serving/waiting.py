@@ -100,33 +100,42 @@ class Waiting:
 
 
 class Desk:
-    """Takes requests, has a thread answer them batch by batch, and sends the answers."""
+    """Takes requests, has threads answer them batch by batch, and sends the answers."""
 
     def __init__(
         self,
         waiting: Waiting,
-        answer: Callable[[Sequence[Ask]], Sequence[Any]],
+        answers: Sequence[Callable[[Sequence[Ask]], Sequence[Any]]],
         *,
         capacity: int,
         merged: bool,
+        senders: int = _SENDERS,
     ) -> None:
         """Start.
 
         Args:
             waiting: Where requests wait.
-            answer: Executes a batch and returns a response for each of its requests; never raises.
+            answers: For each thread what executes a batch and returns a response for each of its
+                requests; never raises.
             capacity: Rows of a batch.
             merged: Whether several requests may share a batch.
+            senders: Threads that send answers; with 0 each thread sends its own, so that what a
+                response is made of need not outlive the next batch.
         """
-        self._waiting, self._answer = waiting, answer
+        self._waiting = waiting
         self._capacity, self._merged = capacity, merged
         self._outbox: SimpleQueue[tuple[Any, Any] | None] = SimpleQueue()
-        self._worker = threading.Thread(target=self._work, name="gepipe batches", daemon=True)
-        self._senders = [
-            threading.Thread(target=self._send, name=f"gepipe sender {number}", daemon=True)
-            for number in range(_SENDERS)
+        self._workers = [
+            threading.Thread(
+                target=self._work, args=(answer,), name=f"gepipe batches {number}", daemon=True
+            )
+            for number, answer in enumerate(answers)
         ]
-        for thread in (self._worker, *self._senders):
+        self._senders = [
+            threading.Thread(target=self._send_all, name=f"gepipe sender {number}", daemon=True)
+            for number in range(senders)
+        ]
+        for thread in (*self._workers, *self._senders):
             thread.start()
 
     def take(self, ask: Ask, *, realtime: bool) -> None:
@@ -139,35 +148,43 @@ class Desk:
 
     def reply(self, ask: Ask, response: Any) -> None:
         """Send a response."""
-        self._outbox.put((ask.sender, response))
+        if self._senders:
+            self._outbox.put((ask.sender, response))
+        else:
+            _send(ask.sender, response)
 
     def close(self, interrupt: Callable[[], None]) -> None:
         """Answer what waits, and stop.
 
         Args:
-            interrupt: Ends an execution that takes too long for that.
+            interrupt: Ends executions that take too long for that.
         """
         self._waiting.end()
-        self._worker.join(_DRAIN_S)
+        end = time.monotonic() + _DRAIN_S
+        for thread in self._workers:
+            thread.join(max(0.0, end - time.monotonic()))
         interrupt()
-        self._worker.join()
+        for thread in self._workers:
+            thread.join()
         for _ in self._senders:
             self._outbox.put(None)
         for thread in self._senders:
             thread.join()
 
-    def _work(self) -> None:
+    def _work(self, answer: Callable[[Sequence[Ask]], Sequence[Any]]) -> None:
         while asks := self._waiting.take(self._capacity, merged=self._merged):
-            for ask, response in zip(asks, self._answer(asks), strict=True):
+            for ask, response in zip(asks, answer(asks), strict=True):
                 self.reply(ask, response)
 
-    def _send(self) -> None:
-        import triton_python_backend_utils as pb_utils
-
-        final = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+    def _send_all(self) -> None:
         while (entry := self._outbox.get()) is not None:
-            sender, response = entry
-            try:
-                sender.send(response, final)
-            except Exception:  # the others must still be sent
-                log.exception("an answer could not be sent")
+            _send(*entry)
+
+
+def _send(sender: Any, response: Any) -> None:
+    import triton_python_backend_utils as pb_utils
+
+    try:
+        sender.send(response, pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+    except Exception:  # the others must still be sent
+        log.exception("an answer could not be sent")

@@ -146,6 +146,8 @@ class Connection:
         except Exception as error:
             raised = self._explained(error)
             if isinstance(raised, Refused):
+                if not self._is_ready():
+                    raise Busy("its models are still being loaded") from error
                 raise ConfigError(f"{self.address}: model {model!r}: {raised}") from error
             raise raised from error
         return ServedModel.of(metadata, config["config"] if grpc else config)
@@ -199,6 +201,12 @@ class Connection:
             region.close()
         if client is not None:
             client.close()
+
+    def _is_ready(self) -> bool:
+        try:
+            return bool(self._client.is_server_ready())
+        except Exception:  # noqa: BLE001 - then it is not
+            return False
 
     def _input(self, model: ServedModel, payload: bytes | NDArray[Any]) -> Any:
         import numpy as np

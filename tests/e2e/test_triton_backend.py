@@ -540,7 +540,7 @@ stages:
   - {name: postprocess, ops: [{top_k: {k: 1}}]}
 """
 STEP = """
-from gepipe.serving.steps import {} as TritonPythonModel
+from gepipe.serving.{} import {} as TritonPythonModel
 """
 TEXT = '{{ name: "{}" data_type: TYPE_STRING dims: [ 1 ] }}'
 
@@ -570,7 +570,7 @@ def add_ensemble(made: Repository) -> None:
             name, "max_batch_size: 8", f"input [ {inputs} ]", f"output [ {outputs} ]", CPU,
             PRIORITIES, backend="python",
         )  # fmt: skip
-        (folder / "model.py").write_text(STEP.format(step))
+        (folder / "model.py").write_text(STEP.format(step.lower(), step))
         (folder / "pipeline.yaml").write_text(PIPELINE)
     folder = made.add(
         "whole_inference", "max_batch_size: 8", ONNX, CPU,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,6 +88,26 @@ def test_each_step_is_given_its_own_operators_only(model: Path) -> None:
     assert spec("preprocess").infer.model is None
 
 
+@pytest.mark.parametrize("layout", [ensemble_files, fused_files])
+def test_a_python_without_gepipe_says_what_it_needs(
+    model: Path, layout: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, _ = layout(plan_of(model), 1)
+    for module in [name for name in sys.modules if name.startswith("gepipe.serving.")]:
+        monkeypatch.setitem(sys.modules, module, None)
+    codes = [content for name, content in files.items() if name.endswith("/model.py")]
+
+    assert codes
+    for code in codes:
+        with pytest.raises(ImportError) as refused:
+            exec(compile(code, "model.py", "exec"), {})
+        text = str(refused.value)
+        assert text.startswith(
+            f"this model needs gepipe and Python 3.10 or newer; {sys.executable}"
+        )
+        assert "pip install gepipe" in text
+
+
 def test_weights_beside_the_model_come_along(tmp_path: Path) -> None:
     import onnx
 
@@ -138,17 +161,23 @@ def test_instances_come_from_the_plan(model: Path) -> None:
     ]
 
     assert groups == [
-        [{"kind": "KIND_CPU", "count": 7}],
+        [{"kind": "KIND_CPU", "count": 1}],
         [{"kind": "KIND_MODEL", "count": 4}],
         [{"kind": "KIND_CPU", "count": 1}],
         [{"kind": "KIND_CPU", "count": 1}],
     ]
     assert parameters_of(config_text(infer_config(plan)))["device_ids"] == "2,5"
+    assert parameters_of(config_text(pre_config(plan)))["workers"] == "7"
 
 
 def test_the_backend_is_told_what_the_engine_is_told(model: Path) -> None:
     options = EngineOptions(
-        1, 1, 8, "fp16", (1, 4, 8), 0.05, {"device": "emulator", "profile": "published"}
+        device=1,
+        batch_size=8,
+        precision="fp16",
+        gears=(1, 4, 8),
+        timeout_s=0.05,
+        extra={"device": "emulator", "profile": "published"},
     )
     plan = plan_of(model, engine="ge", engines=[options], gears=(1, 4, 8))
 
@@ -182,9 +211,10 @@ def test_what_the_backend_is_told_it_understands(model: Path, tmp_path: Path) ->
 def test_queues_are_bounded_and_the_batches_are_the_backends_own(model: Path) -> None:
     plan = plan_of(model, gears=(1, 4, 8))
 
+    for config in (pre_config(plan), infer_config(plan), post_config(plan)):
+        assert batching(config) == {}
+    assert parameters_of(config_text(pre_config(plan)))["max_queue_size"] == "128"
     said = parameters_of(config_text(infer_config(plan)))
-
-    assert batching(infer_config(plan)) == {}
     assert said["max_queue_size"] == "128"
     assert "max_wait" not in said
 
@@ -195,6 +225,7 @@ def test_a_profile_reaches_the_server(model: Path) -> None:
     said = parameters_of(config_text(infer_config(plan)))
 
     assert (said["max_queue_size"], said["max_wait"]) == ("7", "3ms")
+    assert parameters_of(config_text(pre_config(plan)))["max_queue_size"] == "7"
 
 
 def test_a_row_that_is_one_number_is_given_an_axis(model: Path) -> None:

@@ -159,7 +159,7 @@ def test_10_the_step_before_checks_and_the_client_has_a_limit(model: Path) -> No
     step = files["tiny_preprocess/1/model.py"]
 
     assert isinstance(step, bytes)
-    assert b"gepipe.serving.steps import Preprocess" in step  # which checks shape and type
+    assert b"gepipe.serving.preprocess import Preprocess" in step  # which checks shape and type
     assert any("give every request a timeout" in line for line in warnings(plan_of(model)))
 
 

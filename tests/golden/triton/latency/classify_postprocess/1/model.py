@@ -1,7 +1,7 @@
 """Postprocess of the pipeline 'classify', for Triton; made by gepipe."""
 
 try:
-    from gepipe.serving.steps import Postprocess as TritonPythonModel
+    from gepipe.serving.postprocess import Postprocess as TritonPythonModel
 except (ImportError, SyntaxError) as error:
     import sys
 

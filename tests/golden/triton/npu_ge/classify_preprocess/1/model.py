@@ -1,7 +1,7 @@
 """Preprocess of the pipeline 'classify', for Triton; made by gepipe."""
 
 try:
-    from gepipe.serving.steps import Preprocess as TritonPythonModel
+    from gepipe.serving.preprocess import Preprocess as TritonPythonModel
 except (ImportError, SyntaxError) as error:
     import sys
 
