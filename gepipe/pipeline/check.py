@@ -22,7 +22,6 @@ from gepipe.pipeline import neighbours
 from gepipe.pipeline.bodies import InferBody
 from gepipe.pipeline.conversion import prepare
 from gepipe.pipeline.crews import pickled, worker_environment
-from gepipe.pipeline.fit import device_memory
 from gepipe.pipeline.job import chosen_source, require_apart
 from gepipe.pipeline.plan import StartPlan, plan_slots, plan_start
 from gepipe.pipeline.trial import Trial
@@ -224,7 +223,9 @@ def _check_stages(spec: PipelineSpec, source: Source | None, found: Findings) ->
     aipp = bool(spec.infer.backend.options.get("aipp"))
     prepared: PipelineSpec | None = found.attempt(lambda: prepare(spec))
     spec = prepared or spec
-    start = found.attempt(lambda: plan_start(spec)) if prepared is not None else None
+    start = None
+    if prepared is not None:
+        start = found.attempt(lambda: plan_start(spec, thorough=True))
     workers: list[tuple[Role, bytes]] = []
     stages: list[str] = []
 
@@ -234,7 +235,7 @@ def _check_stages(spec: PipelineSpec, source: Source | None, found: Findings) ->
             workers.append((role, body))
             stages.append(stage)
 
-    opened, bodies = 0, {} if start is None else _infer_bodies(start)
+    bodies = {} if start is None else _infer_bodies(start)
     if start is not None:
         found.notes += start.notes
         for device, body in bodies.items():
@@ -245,15 +246,12 @@ def _check_stages(spec: PipelineSpec, source: Source | None, found: Findings) ->
     for stage, outcome in zip(stages, set_up(workers, environ=worker_environment()), strict=True):
         if isinstance(outcome, ModelInfo):
             found.model = found.model or outcome
-            opened += 1
         elif outcome is not None:
             found.errors += [f"{stage}: {line}" for line in str(outcome).splitlines()]
     if start is not None and found.model is not None:
         slots = _check_neighbours(spec, start, found.model, found, aipp=aipp)
         if slots is not None and source is not None and found.input_count and not found.errors:
             found.attempt(lambda: _try_inputs(spec, source, slots))
-        if opened == len(bodies):  # else what a device lacks is told already
-            found.notes += found.attempt(lambda: device_memory(spec, start)) or ()
 
 
 def _check_neighbours(

@@ -1,48 +1,69 @@
-"""Whether a model fits into the memory of its devices, before anything is loaded."""
+"""Which devices have room for a model, before anything is loaded."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from gepipe.errors import BackendError, ModelLoadError
+
 if TYPE_CHECKING:
-    from gepipe.pipeline.plan import StartPlan
+    from pathlib import Path
+
     from gepipe.spec.model import PipelineSpec
 
 
-def device_memory(spec: PipelineSpec, start: StartPlan) -> tuple[str, ...]:
-    """Say what the devices have free and what the model needs on each; for the engine `ge`.
+def fit_devices(
+    spec: PipelineSpec, model: Path, devices: Sequence[int], instances: int
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Compare what devices have free with what a model needs there; for the engine `ge`.
 
     Args:
         spec: The pipeline as it is run.
-        start: Which devices it uses, and how often.
+        model: The model file.
+        devices: Those to use; with `devices: auto`, those that could be.
+        instances: How often the model is opened on each.
+
+    Returns:
+        The devices to use, with `devices: auto` only those with room, and what to tell the user.
 
     Raises:
-        BackendError: A device cannot be used.
+        BackendError: ACL, or a device that the YAML names, cannot be used.
         ModelLoadError: The model does not fit; the message has the sums.
     """
-    if start.engine != "ge" or start.model is None:
-        return ()
     from gepipe.engines.ge.placement import place, survey
-    from gepipe.errors import BackendError
 
-    found = survey([start.model], spec.infer.backend.options)
+    infer = spec.infer
+    found = survey([model], infer.backend.options)
     states = {state.device: state for state in found.devices}
-    need = found.needs.get(str(start.model), 0)
-    used = [options.device for options in start.engines]
-    notes = []
-    for device in sorted(set(used)):
-        state = states.get(device)
+    need = found.needs.get(str(model), 0)
+    fitting: list[int] = []
+    notes: list[str] = []
+    left_out: list[str] = []
+    for device, times in sorted(Counter(devices).items()):
+        state, count = states.get(device), times * instances
         if state is None or state.error:
-            why = state.error if state is not None else _count(len(states))
-            raise BackendError(f"{spec.infer.name}: device {device} cannot be used: {why}")
-        count = used.count(device)
-        place([(start.model.name, need)] * count, {device: state.free})
-        notes.append(
-            f"device {device}: {count} x {need / 2**20:.1f} MiB of {state.free / 2**30:.2f} GiB "
-            "free memory"
+            seen = "there is only one" if len(states) == 1 else f"there are {len(states)}"
+            why = f"device {device} cannot be used: {state.error if state else seen}"
+            refusal = BackendError(f"{infer.name}: {why}")
+        else:
+            sums = f"{count} x {need / 2**20:.1f} MiB of {state.free / 2**30:.2f} GiB free memory"
+            try:
+                place([(model.name, need)] * count, {device: state.free})
+            except ModelLoadError as error:
+                why = f"device {device} has no room: {sums}"
+                refusal = ModelLoadError(f"{infer.name}: device {device}: {error}")
+            else:
+                fitting += [device] * times
+                notes.append(f"device {device}: {sums}")
+                continue
+        if infer.devices != "auto":
+            raise refusal
+        left_out.append(why)
+    if not fitting:
+        raise ModelLoadError(
+            f"{infer.name}: {model.name} fits on no device: {'; '.join(left_out)}; use fewer "
+            "instances, or convert the model with smaller gears"
         )
-    return tuple(notes)
-
-
-def _count(devices: int) -> str:
-    return "there is only one" if devices == 1 else f"there are {devices}"
+    return tuple(fitting), (*notes, *(f"left out: {why}" for why in left_out))

@@ -11,6 +11,7 @@ from gepipe import machine, plugins
 from gepipe.engines.engine import EngineOptions
 from gepipe.errors import BackendError, ConfigError, TensorMismatchError
 from gepipe.ops.plan import plan_pre
+from gepipe.pipeline.fit import fit_devices
 from gepipe.pipeline.neighbours import input_mismatches
 from gepipe.runtime.memory import SlotLayout
 from gepipe.runtime.options import SlotPlan
@@ -65,16 +66,19 @@ class StartPlan:
     notes: tuple[str, ...]
 
 
-def plan_start(spec: PipelineSpec, cpus: int | None = None) -> StartPlan:
+def plan_start(spec: PipelineSpec, cpus: int | None = None, *, thorough: bool = False) -> StartPlan:
     """Choose engine, devices, workers and threads.
 
     Args:
         spec: The pipeline.
         cpus: Processors to count on; by default what affinity and cgroup allow.
+        thorough: Look at the memory of devices also where there is nothing to choose or to add
+            up, and each process finds out by itself what it lacks.
 
     Raises:
         ConfigError: There is no model, or no engine for it.
         PluginError: The engine does not import.
+        BackendError: The devices cannot be used, or the model does not fit.
     """
     cpus = cpus or machine.cpu_count()
     infer = spec.infer
@@ -89,11 +93,21 @@ def plan_start(spec: PipelineSpec, cpus: int | None = None) -> StartPlan:
     devices: Sequence[int] = (
         infer.devices if infer.devices != "auto" else _all_devices(engine, spec)
     )
+    instances = _instances(spec, cpus, on_cpu=on_cpu)
+    most = getattr(engine, "max_instances", instances)
+    if instances > most:
+        raise ConfigError(
+            f"{infer.name}: instances is {instances}, but engine {name!r} takes at most {most} "
+            "processes on one device; use fewer"
+        )
+    room: tuple[str, ...] = ()
+    if name == "ge" and infer.model is not None and (thorough or instances * len(devices) > 1):
+        devices, room = fit_devices(spec, infer.model, devices, instances)
     where = ""
     if not on_cpu and len(set(devices)) > 1:
         where = f" on devices {', '.join(map(str, sorted(set(devices))))}"
     chosen = ", chosen by the model's ending" * (infer.backend.name == "auto")
-    notes = [f"engine {name}{where}{chosen}"]
+    notes = [f"engine {name}{where}{chosen}", *room]
     timeout_s = infer.timeout
     if on_cpu:
         ignored = []
@@ -106,15 +120,6 @@ def plan_start(spec: PipelineSpec, cpus: int | None = None) -> StartPlan:
         if ignored:
             verb = "is" if len(ignored) == 1 else "are"
             notes.append(f"{' and '.join(ignored)} {verb} for accelerators: ignored on the CPU")
-    instances = _instances(infer.model, cpus, on_cpu=on_cpu)
-    if infer.instances != "auto":
-        instances = infer.instances
-    most = getattr(engine, "max_instances", instances)
-    if instances > most:
-        raise ConfigError(
-            f"{infer.name}: instances is {instances}, but engine {name!r} takes at most {most} "
-            "processes on one device; use fewer"
-        )
     threads = 1
     if on_cpu:
         threads = max(1, cpus // instances)
@@ -184,7 +189,10 @@ def engine_of(spec: PipelineSpec) -> str:
     return name
 
 
-def _instances(model: Path | None, cpus: int, *, on_cpu: bool) -> int:
+def _instances(spec: PipelineSpec, cpus: int, *, on_cpu: bool) -> int:
+    if spec.infer.instances != "auto":
+        return spec.infer.instances
+    model = spec.infer.model
     if not on_cpu or model is None or model.stat().st_size > _SMALL_MODEL:
         return 1
     return min(cpus, _SESSIONS_MAX)
