@@ -4,6 +4,7 @@ Marks in front of a code block, invisible to readers:
 
     <!-- file: my_ops.py -->   the page's scripts find it under this name; in samples/user_code
     <!-- prints -->            the output of the script before it, word for word
+    <!-- server -->            it calls a server; see `test_docs_triton`
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from gepipe.serving import calls
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "samples" / "user_code"
@@ -135,16 +138,18 @@ def run_python(code: str, folder: Path, env: dict[str, str], stdin: str = "") ->
 def test_the_python_of_a_page_runs_and_prints_what_the_page_says(
     page: Path, tmp_path: Path
 ) -> None:
-    scripts = [b for b in blocks(page) if b.language == "python" and not b.file]
+    scripts = [b for b in blocks(page) if b.language == "python" and not b.mark]
     if not FETCHED and any("classify.yaml" in script.text for script in scripts):
         pytest.skip("the samples are not fetched: python -m samples.fetch classify")
     env = furnish(page, tmp_path)
 
-    printed = ""
+    printed: str | None = ""
     for block in blocks(page):
         if block in scripts:
             printed = run_python(block.text, tmp_path, env)
-        elif block.mark == "prints":
+        elif block.mark == "server":
+            printed = None
+        elif block.mark == "prints" and printed is not None:
             assert printed == block.text
 
 
@@ -217,7 +222,7 @@ def test_the_commands_of_a_page_exist(page: Path) -> None:
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]
         assert not hasattr(command, "commands"), f"{line}: no such command"
-        known = {option for param in command.params for option in param.opts}
+        known = {o for param in command.params for o in (*param.opts, *param.secondary_opts)}
         asked = {word.split("=")[0] for word in words if word.startswith("--")}
         assert asked <= known, line
 
@@ -232,7 +237,8 @@ def test_the_options_of_a_page_exist(page: Path) -> None:
     while waiting:
         command = waiting.pop()
         waiting += getattr(command, "commands", {}).values()
-        known |= {option for param in command.params for option in param.opts}
+        for param in command.params:
+            known |= {*param.opts, *param.secondary_opts}
 
     prose = _BLOCK.sub("", page.read_text(encoding="utf-8"))
     named = {code.split()[0] for code in _INLINE.findall(prose) if code.startswith("--")}
@@ -267,6 +273,8 @@ def test_the_readme_can_be_read_in_three_minutes() -> None:
 def test_the_table_of_failures_has_the_kinds_of_the_code(page: str) -> None:
     code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "gepipe").rglob("*.py"))
     raised = set(re.findall(r'(?:ItemError|NanError)\(\s*"([a-z_]+)"', code)) | {"crash", "timeout"}
+    raised |= set(re.findall(r'Refused\(\s*"[a-z]+",\s*"([a-z_]+)"', code))
+    raised |= {calls.OVERLOADED, calls.CANCELLED, calls.EXPIRED, calls.UNAVAILABLE}
 
     listed = set(
         re.findall(r"^\| `([a-z_]+)` \|", (ROOT / "docs" / page).read_text(), re.MULTILINE)
