@@ -31,6 +31,7 @@ def prepare(spec: PipelineSpec) -> PipelineSpec:
     Raises:
         ConfigError: The conversion's tool is missing, or an option does not fit the model.
         ModelLoadError: The model cannot be converted.
+        BackendError: There is no NPU to run it on.
     """
     spec = settle(spec)
     infer = spec.infer
@@ -38,6 +39,7 @@ def prepare(spec: PipelineSpec) -> PipelineSpec:
         return spec
     from gepipe.engines.ge import library
     from gepipe.engines.ge.pinned import parse_pinned
+    from gepipe.engines.ge.placement import chip
     from gepipe.models.aipp import split_for_aipp
     from gepipe.models.convert import ensure_om
     from gepipe.models.kind import kind_of
@@ -52,8 +54,9 @@ def prepare(spec: PipelineSpec) -> PipelineSpec:
     model = infer.model
     if kind_of(model)[0] == "onnx":
         made = plan_pre(pre.ops).output_specs()
+        emulated = library.wants_emulator(extra.get("device", "auto"))
         options = ConvertOptions(
-            soc="emulator" if library.wants_emulator(extra.get("device", "auto")) else "auto",
+            soc="emulator" if emulated else chip(extra),  # without ACL, minutes of atc are in vain
             gears=infer.gears,
             default_gears=_GEARS if batch == "auto" else tuple(sorted({1, batch})),
             rows=tuple(parse_pinned(extra.get("shapes")).rows.items()),

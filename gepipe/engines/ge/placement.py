@@ -66,7 +66,24 @@ def survey(models: Sequence[Path] = (), options: Mapping[str, Any] | None = None
     Raises:
         BackendError: There is no ACL, or it cannot be used.
     """
-    request = json.dumps({"models": [str(path) for path in models], "options": options or {}})
+    raw = _ask([str(path) for path in models], options or {}, states=True)
+    return Survey(raw["soc"], tuple(DeviceState(**each) for each in raw["devices"]), raw["needs"])
+
+
+def chip(options: Mapping[str, Any] | None = None) -> str:
+    """Return the name of the chip, for which a model is converted, in a process of its own.
+
+    Args:
+        options: The engine's options in the YAML.
+
+    Raises:
+        BackendError: There is no ACL, or it cannot be used: what is converted could not be run.
+    """
+    return str(_ask([], options or {}, states=False)["soc"])
+
+
+def _ask(models: Sequence[str], options: Mapping[str, Any], *, states: bool) -> Any:
+    request = json.dumps({"models": models, "options": options, "states": states})
     command = [sys.executable, "-m", "gepipe.engines.ge.placement", request]
     try:
         done = subprocess.run(  # noqa: S603 - our own module
@@ -80,8 +97,7 @@ def survey(models: Sequence[Path] = (), options: Mapping[str, Any] | None = None
     if done.returncode or not lines:
         reason = (lines or done.stderr.splitlines() or [f"status {done.returncode}"])[-1]
         raise BackendError(reason)
-    raw = json.loads(lines[-1])
-    return Survey(raw["soc"], tuple(DeviceState(**each) for each in raw["devices"]), raw["needs"])
+    return json.loads(lines[-1])
 
 
 def place(needs: Sequence[tuple[str, int]], free: Mapping[int, int]) -> list[int]:
@@ -129,27 +145,27 @@ def _need(acl: Acl, file: modelfile.ModelFile) -> int:
     return sum(charged(nbytes) for nbytes in parts if nbytes)
 
 
-def _survey_here(models: Sequence[str], options: Mapping[str, Any]) -> Survey:
+def _survey_here(models: Sequence[str], options: Mapping[str, Any], *, states: bool) -> Survey:
     used = library.acquire(
         options.get("device", "auto"), options.get("profile"), options.get("mode")
     )
     acl = used.acl
     try:
-        states = []
+        found = []
         needs: dict[str, int] = {}
-        for device in range(acl.get_device_count()):
+        for device in range(acl.get_device_count() if states else 0):
             try:
                 acl.set_device(device)
             except DeviceError as error:
-                states.append(DeviceState(device, 0, 0, str(error)))
+                found.append(DeviceState(device, 0, 0, str(error)))
                 continue
             try:
-                states.append(DeviceState(device, *free_memory(acl)))
+                found.append(DeviceState(device, *free_memory(acl)))
                 if not needs:
                     needs = {name: _need(acl, modelfile.inspect(Path(name))) for name in models}
             finally:
                 acl.reset_device(device)
-        return Survey(acl.soc, tuple(states), needs)
+        return Survey(acl.soc, tuple(found), needs)
     finally:
         library.release(used)
 
@@ -157,7 +173,7 @@ def _survey_here(models: Sequence[str], options: Mapping[str, Any]) -> Survey:
 def _main() -> int:
     request = json.loads(sys.argv[1])
     try:
-        found = _survey_here(request["models"], request["options"])
+        found = _survey_here(request["models"], request["options"], states=request["states"])
     except BackendError as error:
         sys.stdout.write(f"{error}\n")
         return 1

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from gepipe.errors import ConfigError
+from gepipe.errors import BackendError, ConfigError
 from gepipe.pipeline.conversion import prepare
 from gepipe.spec import loads
 from tests.support import onnx_model
@@ -22,6 +22,7 @@ def prepared(tmp_path, monkeypatch):
     fake_cann(tmp_path / "cann")
     (tmp_path / "acl.py").write_text(
         "def init(): return 0\ndef finalize(): return 0\ndef get_soc_name(): return 'Ascend310P3'\n"
+        "class rt: pass\nclass mdl: pass\n"
     )
     for name, value in {
         "ASCEND_HOME_PATH": tmp_path / "cann",
@@ -74,6 +75,15 @@ def test_aipp_moves_operators_into_the_model(prepared):
     assert [op.title for op in spec.pre.ops] == ["decode_image", "resize 8"]
     assert "insert_op_conf" in json.loads(calls.read_text())
     assert "aipp" not in spec.infer.backend.options
+
+
+def test_nothing_is_converted_where_nothing_could_run_it(prepared, tmp_path):
+    prepare_, calls = prepared
+    (tmp_path / "acl.py").unlink()
+
+    with pytest.raises(BackendError, match=r"pyACL does not import.*set_env\.sh"):
+        prepare_("shapes: {x: [3, 8, 9]}")
+    assert not calls.exists()
 
 
 @pytest.mark.parametrize(
