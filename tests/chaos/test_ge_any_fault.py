@@ -116,7 +116,7 @@ def test_lost_device_gives_no_wrong_result(npu, tmp_path, seed) -> None:
     bed.may_leak = True
     path = model(tmp_path, kind, chance.randint)
     try:
-        engine = bed.open(path, timeout_s=5)
+        engine = bed.open(path, timeout_s=60)  # for the calls with a limit; none comes to it
     except DeviceError:
         assert faults
         return
