@@ -137,14 +137,17 @@ class Fused:
         self._count()
 
     def _cancel_abandoned(self) -> None:
-        for _ in range(min(len(self._asked), _ASKED_A_TICK)):
+        left = _ASKED_A_TICK
+        for _ in range(len(self._asked)):
             asked = self._asked.popleft()
             if asked.is_over:
                 continue
-            if asked.is_abandoned():
+            if left and asked.is_abandoned():
                 asked.cancel(self._service)
-            else:
-                self._asked.append(asked)
+                continue
+            left = max(0, left - 1)
+            self._asked.append(asked)
+        self._asked.rotate(left - _ASKED_A_TICK)  # the others come first next time
 
     def _count(self) -> None:
         # In this order: what was answered is among what was executed.

@@ -190,13 +190,25 @@ def metric(server: Server, name: str, **labels: str) -> float:
     )
 
 
-def workers_of(server: Server, model: str) -> set[int]:
-    """Return the worker processes behind a model: children of its fork server."""
+def stub_of(server: Server, model: str) -> int:
+    """Return the process in which the server runs a model."""
     (stub,) = [
         pid for pid in family_of(server.pid)
         if f"/{model}/1/model.py" in Path(f"/proc/{pid}/cmdline").read_bytes().decode()
     ]  # fmt: skip
-    return {child for each in children_of(stub) for child in children_of(each)}
+    return stub
+
+
+def workers_of(server: Server, model: str) -> set[int]:
+    """Return the worker processes behind a model: children of its fork server."""
+    return {child for each in children_of(stub_of(server, model)) for child in children_of(each)}
+
+
+def memory_mib(pid: int) -> float:
+    """Return the memory that a process has to itself."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith("RssAnon")]
+    return int(line.split()[1]) / 1024
 
 
 @pytest.mark.parametrize("call", [over_grpc, over_http])
@@ -228,6 +240,30 @@ def test_numeric_inputs_are_rows(server) -> None:
 
     assert records(client.infer("rows", [tensor])) == numbers(0, 4, 8)
     client.close()
+
+
+def test_many_quick_requests_leave_nothing_behind(server) -> None:
+    tensor = grpc.InferInput("INPUT", [1, 4], "FP32")
+    tensor.set_data_from_numpy(np.ones((1, 4), np.float32))
+
+    def ask(count: int) -> None:
+        client = grpc.InferenceServerClient(f"127.0.0.1:{server.ports['grpc']}")
+        for _ in range(count):
+            client.infer("rows", [tensor], client_timeout=30)
+        client.close()
+
+    def ask_from_many(count: int) -> float:
+        threads = [threading.Thread(target=ask, args=(count,)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return memory_mib(stub_of(server, "rows"))
+
+    before = ask_from_many(125)
+    after = ask_from_many(625)
+
+    assert after - before < 2  # 5,000 requests; each kept would be 1 KiB
 
 
 def test_a_bad_row_fails_its_request_alone_with_its_place(client) -> None:
