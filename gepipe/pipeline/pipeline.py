@@ -84,6 +84,7 @@ class Pipeline:
         self.failures: list[Failure] = []
         self._supervisor: Supervisor | None = None
         self._reader: Reader | None = None
+        self._chosen: tuple[str, ...] = ()
         self._running: weakref.ref[Generator[Result]] | None = None  # left early, it ends itself
         self._closed = False
         self._pid = os.getpid()
@@ -151,9 +152,9 @@ class Pipeline:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the engine says of itself and the model; empty before the first run."""
+        """What was chosen, and what the engine says of the model; empty before the first run."""
         info = self._supervisor.info if self._supervisor is not None else None
-        return info.notes if info is not None else ()
+        return (*self._chosen, *info.notes) if info is not None else ()
 
     def close(self) -> None:
         """Stop the workers, and the run that is going on. Closing twice is harmless.
@@ -198,6 +199,7 @@ class Pipeline:
             start = plan_start(spec)
             wait = spec.max_wait
             self._reader = reader
+            self._chosen = start.notes
             self._supervisor = Supervisor(
                 make_crews(spec, start, reader, to_bytes),
                 lambda info: plan_slots(spec, start, info),

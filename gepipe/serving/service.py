@@ -90,7 +90,7 @@ class Service:
         """Start the workers and wait until all are ready.
 
         Returns:
-            What the model says of itself.
+            What the model says of itself; its notes begin with what was chosen.
 
         Raises:
             GepipeError: A worker does not start, or the model does not open or fit.
@@ -123,7 +123,7 @@ class Service:
             raise InternalError(f"the service did not start: {self._error!r}") from self._error
         if self._info is None or not self._began:
             raise ClosedError("this service was closed while it started")
-        return self._info
+        return replace(self._info, notes=(*start.notes, *self._info.notes))
 
     def submit(
         self,

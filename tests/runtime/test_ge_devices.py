@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,6 +64,19 @@ def test_auto_leaves_out_a_card_without_room_and_says_so(written) -> None:
     assert [note for note in found.notes if note.startswith("left out: device 0 has no room")]
     assert [note for note in found.notes if note.startswith("left out: device 2 has no room")]
     assert run(path) == 10
+
+
+def test_the_second_pipeline_goes_where_the_first_left_room(written, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("GEPIPE_ACL_MACHINE", f"two-{tmp_path.name}-{os.getpid()}")
+    rows = [np.zeros(4, np.float32)] * 10
+    with gepipe.Pipeline.from_yaml(written(["0MiB", "0MiB"], devices=[1])) as first:
+        assert len(list(first.run(rows))) == 10
+
+        with gepipe.Pipeline.from_yaml(written(["0MiB", "0MiB"])) as second:
+            assert len(list(second.run(rows))) == 10
+
+            assert any(note.startswith("device 0: 1 x 513.0 MiB") for note in second.notes)
+            assert any(note.startswith("left out: device 1 has no room") for note in second.notes)
 
 
 def test_auto_is_refused_with_the_sums_where_no_card_has_room(written) -> None:

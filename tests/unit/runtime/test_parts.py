@@ -15,12 +15,14 @@ import pytest
 
 from gepipe.errors import BackendError
 from gepipe.io.source import Entry
+from gepipe.runtime.batches import Batch, Execution, Item
 from gepipe.runtime.board import Board
 from gepipe.runtime.channel import Channel, WorkerChannel, encode
 from gepipe.runtime.events import WorkerId
 from gepipe.runtime.feed import ListedFeed, ThreadedFeed
 from gepipe.runtime.memory import SharedBuffer, SlotLayout, Slots
 from gepipe.runtime.process import describe_exit
+from gepipe.runtime.schedule import InOrder
 from gepipe.runtime.watch import Watch
 from gepipe.tensors import TensorSpec
 from tests.support import wait_until
@@ -275,6 +277,22 @@ def drained(feed) -> list[Entry]:
         taken += some
         if ended:
             return taken
+
+
+def test_what_comes_back_goes_before_all_others_the_oldest_first() -> None:
+    executions = [
+        Execution(Batch(0, items=[Item(seq, 0, f"s{seq}", b"")]), 0, 1) for seq in range(6)
+    ]
+    queue = InOrder()
+    for execution in executions[4:]:
+        queue.push(execution)
+
+    queue.push_back([executions[2]])  # given to a worker after it had failed with 1
+    queue.push_back([executions[1], executions[3]])
+
+    assert len(queue) == 5
+    assert queue.peek().seq == 1
+    assert [queue.pop().seq for _ in range(5)] == [1, 2, 3, 4, 5]
 
 
 def test_threaded_feed_gives_everything_in_order() -> None:
