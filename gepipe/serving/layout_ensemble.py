@@ -16,17 +16,13 @@ from gepipe.serving.itemmeta import META
 from gepipe.spec.chain import Stage
 from gepipe.triton import config
 from gepipe.triton.config import (
-    DynamicBatching,
     InstanceGroup,
     ModelConfig,
-    QueuePolicy,
     Step,
     Tensor,
     config_text,
 )
 
-#: Levels of priority, and the one of a request that states none: bulk waits for real time.
-_LEVELS: Final = 2
 _META: Final = Tensor(META, "STRING", (1,))
 #: Names of the ensemble's own tensors; none can be that of a tensor that clients see.
 _META_WIRE: Final = "meta"
@@ -120,25 +116,6 @@ def comment_of(plan: ExportPlan, *more: str) -> Sequence[str]:
     return (f"Made by gepipe of the pipeline {plan.name!r}; a new export replaces it.", *more)
 
 
-def queue_of(plan: ExportPlan) -> QueuePolicy:
-    """Return how many requests may wait."""
-    assert plan.profile.queue is not None
-    return QueuePolicy(plan.profile.queue)
-
-
-def prioritised(plan: ExportPlan, batching: DynamicBatching) -> DynamicBatching:
-    """Return a batcher of the server's with the classes that the profile asks for."""
-    if plan.profile.priority_levels != _LEVELS:
-        return batching
-    return DynamicBatching(
-        batching.preferred_batch_size,
-        batching.max_queue_delay_us,
-        batching.queue_policy,
-        _LEVELS,
-        _LEVELS,
-    )
-
-
 def pre_config(plan: ExportPlan) -> ModelConfig:
     """Return the configuration of the step before the model.
 
@@ -153,7 +130,7 @@ def pre_config(plan: ExportPlan) -> ModelConfig:
         backend="python",
         instances=InstanceGroup("KIND_CPU", 1),
         parameters={
-            "max_queue_size": str(queue_of(plan).max_queue_size),
+            "max_queue_size": str(plan.profile.queue),
             "workers": str(plan.start.pre_workers),
         },
         comment=comment_of(plan),
@@ -182,7 +159,7 @@ def _engine_parameters(plan: ExportPlan) -> dict[str, str]:
         "stage": plan.spec.infer.name,
         "precision": first.precision,
         # The backend forms the batches: the server's batcher may sleep while requests wait.
-        "max_queue_size": str(queue_of(plan).max_queue_size),
+        "max_queue_size": str(plan.profile.queue),
     }
     if plan.spec.max_wait:
         said["max_wait"] = f"{plan.spec.max_wait * 1000:g}ms"

@@ -13,16 +13,16 @@ from gepipe.errors import ExportError
 from gepipe.models.kind import kind_of
 from gepipe.models.onnxfile import read_onnx
 from gepipe.serving.bundle import Files
-from gepipe.serving.layout_ensemble import (
-    comment_of,
-    ensemble_files,
-    infer_config,
-    prioritised,
-    queue_of,
-)
+from gepipe.serving.layout_ensemble import comment_of, ensemble_files, infer_config
 from gepipe.spec.values import Backend
 from gepipe.triton import config
-from gepipe.triton.config import DynamicBatching, InstanceGroup, ModelConfig, config_text
+from gepipe.triton.config import (
+    DynamicBatching,
+    InstanceGroup,
+    ModelConfig,
+    QueuePolicy,
+    config_text,
+)
 
 if TYPE_CHECKING:
     from gepipe.serving.export_plan import ExportPlan
@@ -37,6 +37,8 @@ _GEARS_MAX: Final = 100
 _GEARS_MANY: Final = 16
 #: Streams of a card beyond which nothing is gained.
 _STREAMS_MAX: Final = 8
+#: Levels of priority, and the one of a request that states none: bulk waits for real time.
+_LEVELS: Final = 2
 #: What shared memory a tensor in flight takes, with what the server keeps around it.
 _SHM_FACTOR: Final = 1.5
 #: The opset of ONNX that the backend advises.
@@ -127,15 +129,7 @@ def npu_ge_config(plan: ExportPlan) -> ModelConfig:
         backend="npu_ge",
         # The kind is not read; each instance is a request in flight.
         instances=InstanceGroup("KIND_MODEL", streams * len(_devices(plan))),
-        # Without preferred sizes the backend runs the requests of a batch one by one.
-        batching=prioritised(
-            plan,
-            DynamicBatching(
-                tuple(range(1, plan.batch + 1)),
-                round((plan.spec.max_wait or 0) * 1e6),
-                queue_of(plan),
-            ),
-        ),
+        batching=_batching(plan),
         parameters=_parameters(plan, streams),
         comment=comment_of(plan, NOT_RUN),
     )
@@ -192,6 +186,19 @@ def _check(plan: ExportPlan) -> None:
         )
     if problems:
         raise ExportError("\n".join(f"target npu_ge: {problem}" for problem in problems))
+
+
+def _batching(plan: ExportPlan) -> DynamicBatching:
+    assert plan.profile.queue is not None
+    levels = _LEVELS if plan.profile.priority_levels == _LEVELS else 0
+    return DynamicBatching(
+        # Without preferred sizes the backend runs the requests of a batch one by one.
+        tuple(range(1, plan.batch + 1)),
+        round((plan.spec.max_wait or 0) * 1e6),
+        QueuePolicy(plan.profile.queue),
+        levels,
+        levels,
+    )
 
 
 def _parameters(plan: ExportPlan, streams: int) -> dict[str, str]:

@@ -28,23 +28,8 @@ from gepipe import plugins
 from gepipe.engines.engine import EngineOptions
 from gepipe.engines.ge import modelfile
 from gepipe.errors import ConfigError, ModelLoadError
+from gepipe.triton import parameters
 
-_KNOWN: Final = (
-    "device_ids",
-    "engine",
-    "engine_options",
-    "gears",
-    "max_queue_size",
-    "max_wait",
-    "precision",
-    "stage",
-    "threads",
-    "timeout",
-)
-#: Parameters of Triton's own that a Python backend may be given.
-_SERVERS: Final = frozenset(
-    {"EXECUTION_ENV_PATH", "FORCE_CPU_ONLY_INPUT_TENSORS", "TRITON_BACKEND_CONFIG"}
-)
 _SUFFIXES: Final = (".om", ".onnx")
 #: What the file was called where backends expect it without an ending.
 _BARE: Final = "model"
@@ -123,8 +108,10 @@ class Settings:
         return cls(stage, engine, model, options, queue, wait_s)
 
 
-def parameters_of(config: Mapping[str, Any], known: Sequence[str] = _KNOWN) -> dict[str, str]:
-    """Return the parameters of a configuration, without those that are the server's own.
+def parameters_of(
+    config: Mapping[str, Any], known: Sequence[str] = parameters.GE
+) -> dict[str, str]:
+    """Return the parameters of a configuration, without those of Triton's Python backend itself.
 
     Args:
         config: `config.pbtxt`, as the server hands it on.
@@ -136,7 +123,7 @@ def parameters_of(config: Mapping[str, Any], known: Sequence[str] = _KNOWN) -> d
     found = {
         name: str(value.get("string_value", ""))
         for name, value in (config.get("parameters") or {}).items()
-        if name not in _SERVERS
+        if name not in parameters.PYTHON
     }
     for name in found:
         if name not in known:

@@ -1,4 +1,4 @@
-"""Parameters of the backend `ge`, as a configuration names them."""
+"""Parameters of the backend `ge` in a configuration, for what reads them and what checks them."""
 
 from __future__ import annotations
 

@@ -422,14 +422,6 @@ def test_a_configuration_that_cannot_be_read(tmp_path: Path) -> None:
     )
 
 
-def test_parameters_are_those_that_the_backend_reads() -> None:
-    from gepipe.serving import settings
-    from gepipe.triton import parameters
-
-    assert set(parameters.GE) == set(settings._KNOWN)
-    assert set(parameters.PYTHON) == set(settings._SERVERS)
-
-
 def test_a_space_in_the_path(tmp_path: Path) -> None:
     (said,) = found(tmp_path / "my models", GOOD, {"1/model.py": PYTHON})
     (worse,) = found(tmp_path / "models", GOOD, {"1/model.py": PYTHON}, "my model")
