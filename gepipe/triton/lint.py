@@ -11,9 +11,34 @@ from gepipe.triton import devices, schema
 from gepipe.triton.edit import Edit
 from gepipe.triton.models import CONFIG, Model, read
 from gepipe.triton.problem import Describe, Finding, Make, Move, Problem, Repair, error
-from gepipe.triton.rules.instances import CARDS
+from gepipe.triton.rules import (
+    batching,
+    cards,
+    ensembles,
+    extras,
+    instances,
+    npu_ge,
+    parameters,
+    platform,
+    python,
+    tensors,
+    versions,
+)
 from gepipe.triton.rules.surroundings import Surroundings
 
+#: What looks at each model by itself, in this order.
+_RULES: Final = (
+    platform.check,
+    versions.check,
+    instances.check,
+    batching.check,
+    tensors.check,
+    extras.check,
+    python.check,
+    cards.check,
+    npu_ge.check,
+    parameters.check,
+)
 #: Repairs that bring up others are few; more rounds than this would be a loop.
 _MOST_ROUNDS: Final = 12
 
@@ -81,8 +106,8 @@ def _look(models: dict[str, Model], surroundings: Surroundings) -> list[Found]:
     found: list[Found] = []
     for stage in (
         lambda model: _written(model, kind),
-        surroundings.of_model,
-        surroundings.of_ensemble,
+        lambda model: _alone(model, surroundings),
+        lambda model: _composed(model, surroundings),
     ):
         for model in models.values():
             found += [(model, each, _problem(model, each)) for each in stage(model)]
@@ -102,7 +127,9 @@ def _written(model: Model, kind: Any) -> Iterator[Finding]:
             else None
         )
         yield error(fault.offset, "", fault.text, repair)
-    named = devices.as_parameter(model.document.text, model.root, is_card=model.backend in CARDS)
+    named = devices.as_parameter(
+        model.document.text, model.root, is_card=model.backend in instances.CARDS
+    )
     for finding in schema.check(model.root, kind):
         name = finding.field.rpartition(".")[2]
         if named and finding.field.startswith("instance_group") and name in devices.FIELDS:
@@ -114,6 +141,19 @@ def _written(model: Model, kind: Any) -> Iterator[Finding]:
             named = None
         else:
             yield finding
+
+
+def _alone(model: Model, around: Surroundings) -> Iterator[Finding]:
+    """Yield what is wrong with a model by itself."""
+    if not model.unreadable and not model.document.faults:
+        for check in _RULES:
+            yield from check(model, around)
+
+
+def _composed(model: Model, around: Surroundings) -> Iterator[Finding]:
+    """Yield what is wrong with an ensemble and its steps."""
+    if model.backend == "ensemble" and not model.document.faults:
+        yield from ensembles.check(model, around)
 
 
 def _repair(found: list[Found], actions: list[tuple[Model, Move | Make]]) -> list[Found]:

@@ -105,14 +105,20 @@ class Problem:
         }
 
 
-#: Describes a model file: its kind (`onnx`, `om`, `emulator`, `other`), words for it, and its
-#: inputs and outputs as (name, NumPy's type, extents), None where the file does not tell.
+#: Each as name, NumPy's type, and extents.
 Tensors: TypeAlias = "tuple[tuple[str, str, tuple[int | str, ...]], ...]"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """What a model file says of itself."""
+    """What a model file says of itself.
+
+    Attributes:
+        kind: `onnx`, `om`, `emulator` or `other`.
+        words: For it, in messages.
+        inputs: Its inputs; None where the file does not tell.
+        outputs: Its outputs; likewise.
+    """
 
     kind: str
     words: str
@@ -120,4 +126,5 @@ class ModelFile:
     outputs: Tensors | None = None
 
 
+#: Opens a model file; None where it cannot be read.
 Describe: TypeAlias = "Callable[[Path], ModelFile | None]"

@@ -38,10 +38,12 @@ def check(model: Model, around: Surroundings) -> Iterator[Finding]:
             repair,
         )
     for number, group in enumerate(groups):
-        yield from _group(model, around, group, f"instance_group[{number}]", right)
+        path = f"instance_group[{number}]"
+        yield from _kind(model, around, group, path, right)
+        yield from _rest(model, group, path)
 
 
-def _group(
+def _kind(
     model: Model, around: Surroundings, group: Message, path: str, right: str
 ) -> Iterator[Finding]:
     kind, gpus, text = group.scalar("kind"), group.named("gpus"), model.document.text
@@ -91,6 +93,10 @@ def _group(
             "is KIND_CPU for a model of an NPU; expected KIND_MODEL",
             Repair("KIND_MODEL", (Edit(kind.start, kind.end, "KIND_MODEL"),)),
         )
+
+
+def _rest(model: Model, group: Message, path: str) -> Iterator[Finding]:
+    text = model.document.text
     count = group.scalar("count")
     if count and count.integer is not None and count.integer < 1:
         yield warning(
