@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -26,8 +26,11 @@ from gepipe.triton.rules import (
 )
 from gepipe.triton.rules.surroundings import Surroundings
 
+Found: TypeAlias = "tuple[Model, Finding, Problem]"
+Rule: TypeAlias = Callable[[Model, Surroundings], Iterator[Finding]]
+
 #: What looks at each model by itself, in this order.
-_RULES: Final = (
+_RULES: Final[Sequence[Rule]] = (
     platform.check,
     versions.check,
     instances.check,
@@ -41,8 +44,6 @@ _RULES: Final = (
 )
 #: Repairs that bring up others are few; more rounds than this would be a loop.
 _MOST_ROUNDS: Final = 12
-
-Found: TypeAlias = "tuple[Model, Finding, Problem]"
 
 
 @dataclass(frozen=True, slots=True)
