@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 from contextlib import suppress
-from types import TracebackType
 
 from typing_extensions import Self
 
@@ -37,10 +36,5 @@ class Bell:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()

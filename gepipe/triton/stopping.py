@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Final
 
 from typing_extensions import Self
@@ -44,12 +44,7 @@ class Stop:
         self._count += 1
         self.bell.ring()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self.bell.close()
