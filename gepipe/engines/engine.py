@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from gepipe.engines.lengths import Lengths
     from gepipe.tensors import TensorSpec
 
 
@@ -25,7 +26,8 @@ class EngineOptions:
         gears: Batch sizes to prepare for; empty means the model's own.
         timeout_s: Limit of one execution, for an engine that keeps time; None for none.
         made: What the stage before makes of an item, where that is known: it chooses for a model
-            with one input that takes several shapes.
+            that takes several shapes. Of several inputs, it is what each is given.
+        lengths: Lengths that a batch of texts may be executed at; None where there is one only.
         extra: Options written under the engine's name in the YAML.
     """
 
@@ -36,6 +38,7 @@ class EngineOptions:
     gears: tuple[int, ...] = ()
     timeout_s: float | None = None
     made: TensorSpec | None = None
+    lengths: Lengths | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gepipe.engines.gears import portions
+from gepipe.engines.lengths import Cut
 from gepipe.errors import ConfigError, ModelLoadError, TensorMismatchError
 from gepipe.tensors import DTYPES, DYNAMIC, TensorSpec
 
@@ -51,8 +52,8 @@ class OnnxEngine:
         plural = "s" * (options.threads != 1)
         version = onnxruntime.__version__
         self.notes = (f"ONNX Runtime {version} on the CPU, {options.threads} thread{plural}",)
-        self._padded: dict[int, tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]] = {}
-        self._probe_outputs(model)
+        self._cut = Cut.for_model(options.lengths, self.inputs, self.outputs)
+        self._probe_outputs(model, options.made)
         if options.timeout_s is not None:
             self._warm_up(max(1, options.batch_size))
 
@@ -80,16 +81,28 @@ class OnnxEngine:
         count: int,
     ) -> None:
         """Execute `count` rows; the call returns when the outputs are filled."""
+        if self._cut is None:
+            self._submit(inputs, outputs, count)
+            return
+        ins, outs = self._cut.apply(inputs, outputs, count)
+        self._submit(ins, outs, count)
+        self._cut.restore(outs, outputs, count)
+
+    def _submit(
+        self,
+        inputs: Mapping[str, NDArray[Any]],
+        outputs: Mapping[str, NDArray[Any]],
+        count: int,
+    ) -> None:
         for first, rows, gear in portions(count, self.gears):
             ins = {name: array[first : first + rows] for name, array in inputs.items()}
             outs = {name: array[first : first + rows] for name, array in outputs.items()}
             if rows == gear:
                 self._execute(ins, outs)
                 continue
-            padded_ins, padded_outs = self._padding(gear, outs)
+            padded_ins, padded_outs = _padded(ins, gear), _padded(outs, gear)
             for name, array in ins.items():
                 padded_ins[name][:rows] = array
-                padded_ins[name][rows:] = 0
             self._execute(padded_ins, padded_outs)
             for name, array in outs.items():
                 array[:] = padded_outs[name][:rows]
@@ -111,20 +124,6 @@ class OnnxEngine:
             binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
         self._session.run_with_iobinding(binding)
 
-    def _padding(
-        self, gear: int, outputs: Mapping[str, NDArray[Any]]
-    ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
-        import numpy as np
-
-        if gear not in self._padded:
-            ins = {s.name: np.zeros((gear, *s.shape[1:]), s.dtype) for s in self.inputs}
-            outs = {
-                name: np.zeros((gear, *array.shape[1:]), array.dtype)
-                for name, array in outputs.items()
-            }
-            self._padded[gear] = ins, outs
-        return self._padded[gear]
-
     def _warm_up(self, rows: int) -> None:
         """Execute once, so that the limit of an execution is not for the first, slower one."""
         import numpy as np
@@ -136,16 +135,20 @@ class OnnxEngine:
                 rows,
             )
 
-    def _probe_outputs(self, model: Path) -> None:
-        """Learn output extents that the model does not declare, by one execution on zeros."""
+    def _probe_outputs(self, model: Path, made: TensorSpec | None) -> None:
+        """Learn output extents that the model does not declare, by one execution on zeros.
+
+        Extents of inputs that are open are those of what the stage before makes.
+        """
         import numpy as np
 
         rows = self.gears[0] if self.gears else 2  # of one row, any extent of 1 looks like a batch
-        if not all(spec.row.is_static for spec in self.inputs):
-            return
         if all(spec.shape and spec.row.is_static for spec in self.outputs):
             return
-        zeros = {s.name: np.zeros((rows, *s.shape[1:]), s.dtype) for s in self.inputs}
+        shapes = {spec.name: _closed(spec.row, made) for spec in self.inputs}
+        if not all(spec.is_static for spec in shapes.values()):
+            return
+        zeros = {name: np.zeros((rows, *spec.shape), spec.dtype) for name, spec in shapes.items()}
         results = self._session.run([spec.name for spec in self.outputs], zeros)
         specs = []
         for spec, result in zip(self.outputs, results, strict=True):
@@ -153,6 +156,22 @@ class OnnxEngine:
                 raise _no_batch(spec.name, result.shape, rows, model)
             specs.append(TensorSpec(spec.name, spec.dtype, (spec.shape[0], *result.shape[1:])))
         self.outputs = tuple(specs)
+
+
+def _padded(arrays: Mapping[str, NDArray[Any]], rows: int) -> dict[str, NDArray[Any]]:
+    """Return zeros of the same shapes, with so many rows."""
+    import numpy as np
+
+    return {name: np.zeros((rows, *array.shape[1:]), array.dtype) for name, array in arrays.items()}
+
+
+def _closed(row: TensorSpec, made: TensorSpec | None) -> TensorSpec:
+    """Return a row with its open extents filled in from what the stage before makes."""
+    if made is None or not TensorSpec(row.name, made.dtype, row.shape).accepts(made):
+        return row
+    pairs = zip(row.shape, made.shape, strict=True)
+    filled = tuple(its if mine == DYNAMIC else mine for mine, its in pairs)
+    return TensorSpec(row.name, row.dtype, filled)
 
 
 def _no_batch(name: str, shape: Sequence[int], rows: int, model: Path) -> TensorMismatchError:

@@ -58,7 +58,7 @@ def test_a_size_without_a_gear_is_refused_before_the_first_item(pipeline) -> Non
     found = check(path)
 
     assert len(found.errors) == 1
-    assert "[height, width]: [8, 8], [16, 12]; make a size that it takes" in found.errors[0]
+    assert "[height, width]: [8, 8], [16, 12]; make one that it has" in found.errors[0]
     with gepipe.Pipeline.from_yaml(path) as opened, pytest.raises(ConfigError, match=r"\[8, 8\]"):
         opened.job().run()
 

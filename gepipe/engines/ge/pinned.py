@@ -13,7 +13,7 @@ from gepipe.errors import ConfigError
 from gepipe.tensors import DYNAMIC, TensorSpec
 
 _REMEDY: Final = (
-    "make a size that it takes, as with resize, center_crop or letterbox, or convert the model for "
+    "make one that it has, as with resize, center_crop or letterbox, or convert the model for "
     "this one"
 )
 
@@ -72,12 +72,13 @@ class Pinned:
 
     def refusal(self, path: Path, takes: str) -> ConfigError:
         """Return the error for shapes that the model does not take."""
-        wanted = ", ".join(f"{name!r}: {list(row)}" for name, row in self.rows.items())
         if self.made:
+            ((name, row),) = self.rows.items()
             return ConfigError(
-                f"{path}: the stage before makes rows of {wanted}, which are not among the shapes "
-                f"of the model; {takes}; {_REMEDY}"
+                f"{path}: the stage before makes {list(row)} for the input {name!r}, a shape that "
+                f"the model does not have; {takes}; {_REMEDY}"
             )
+        wanted = ", ".join(f"{name!r}: {list(row)}" for name, row in self.rows.items())
         return ConfigError(f"{path}: no gear has rows of the shapes {wanted}; {takes}")
 
     def _check(self, description: Description) -> None:
