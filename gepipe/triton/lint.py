@@ -105,11 +105,12 @@ def _look(models: dict[str, Model], surroundings: Surroundings) -> list[Found]:
     """
     kind = schema.descriptor()
     found: list[Found] = []
-    for stage in (
+    stages: tuple[Callable[[Model], Iterator[Finding]], ...] = (
         lambda model: _written(model, kind),
         lambda model: _alone(model, surroundings),
         lambda model: _composed(model, surroundings),
-    ):
+    )
+    for stage in stages:
         for model in models.values():
             found += [(model, each, _problem(model, each)) for each in stage(model)]
         if any(finding.repair for _, finding, _ in found):
