@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from gepipe.errors import GepipeError, ModelLoadError
 from gepipe.triton.control import ControlError
@@ -250,7 +250,7 @@ class Keeper:
     def _look(self, now: float) -> Report:
         """Return how things are, by our own account and by the server's."""
         try:
-            index = {each["name"]: each for each in self._server.control.index()}
+            index = _by_name(self._server.control.index())
         except ControlError as error:
             if now - self._answered > _LOST_S:
                 return Report("lost", dict.fromkeys(self._models, str(error)))
@@ -276,6 +276,15 @@ class Keeper:
         if down := [step for step in steps if self._states.get(step) != _READY]:
             return f"; its steps {', '.join(down)} do not serve"
         return "; expected steps whose tensors fit each other and the ensemble" if steps else ""
+
+
+def _by_name(versions: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return one version of each model: one that serves, or the last."""
+    found: dict[str, dict[str, Any]] = {}
+    for each in versions:
+        if found.get(each["name"], {}).get("state") != "READY":
+            found[each["name"]] = each
+    return found
 
 
 def _root_causes(

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,10 @@ class TritonPythonModel:
 
     def execute(self, requests):
         return []
+"""
+SLOW = f"""{MODEL}
+    def initialize(self, args):
+        threading.Event().wait(1)
 """
 LATE = """
 import threading
@@ -482,6 +487,24 @@ def test_a_new_version_comes_without_a_failed_request(serve, repository) -> None
     assert seen == {16, 17}
 
 
+def test_a_version_beside_another_leaves_it_ready_until_it_serves(serve, repository) -> None:
+    subject = serve()
+    second = repository / "one" / "2"
+
+    for code, said in (
+        (BROKEN, "model one: the new version does not load, the one before serves on"),
+        (SLOW.format(add=2), "model one: the new version serves"),
+    ):
+        second.mkdir(exist_ok=True)
+        (second / "model.py").write_text(code)
+        wait_until(lambda said=said: said in subject.text or not subject.is_ready(), 15)
+        assert subject.is_ready()
+
+    assert subject.infer("sum", 5) == 17
+    assert "unavailable" not in subject.text
+    assert subject.is_ready()
+
+
 def test_models_come_and_go_and_a_broken_version_is_not_taken(serve, repository) -> None:
     subject = serve()
 
@@ -493,8 +516,9 @@ def test_models_come_and_go_and_a_broken_version_is_not_taken(serve, repository)
     text = subject.wait_for("model new: the new version does not load, the one before serves on")
     assert "no weights" in text
     assert subject.infer("new", 1) == 101
-    assert subject.is_ready()
-    assert "no weights" in subject.ask(subject.health, "/readyz")[1]["notes"]["new"]
+    told = partial(subject.ask, subject.health, "/readyz")
+    wait_until(lambda: "no weights" in told()[1].get("notes", {}).get("new", ""), 5)
+    assert told()[0] == 200
 
     away = repository.with_name("away")
     repository.rename(away)
