@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gepipe.cli.text import harmless_lines, print_error, print_out
+from gepipe.cli.triton_linting import describe
 from gepipe.errors import ConfigError
 from gepipe.spec.units import parse_duration
 from gepipe.triton.install import install
@@ -37,7 +38,7 @@ def serve_models(  # noqa: PLR0913, PLR0917 - one an option
     )  # fmt: skip
     gc.freeze()  # what was imported stays for good
     gc.enable()
-    serve(options, lambda text: print_out(harmless_lines(text)), _say)
+    serve(options, lambda text: print_out(harmless_lines(text)), _say, describe)
 
 
 def install_triton(python: str | None, extras: Sequence[str], files: Sequence[Path]) -> None:

@@ -17,6 +17,7 @@ from gepipe.triton.keeper import Keeper
 from gepipe.triton.loader import Loader
 from gepipe.triton.ports import at, free_ports, reachable
 from gepipe.triton.preflight import check_imports, check_shared_memory, check_stub
+from gepipe.triton.problem import Describe
 from gepipe.triton.reload import ModelFolder, scan
 from gepipe.triton.runs import Run, new_run
 from gepipe.triton.server import Server, lay_out
@@ -62,13 +63,14 @@ class ServeOptions:
     stop_timeout_s: float
 
 
-def serve(options: ServeOptions, tell: Say, say: Say) -> None:
+def serve(options: ServeOptions, tell: Say, say: Say, describe: Describe | None = None) -> None:
     """Serve until a signal asks for the end.
 
     Args:
         options: What, and how.
         tell: Given what is served, and where.
         say: Given what happens.
+        describe: Opens model files, for faults that only they tell.
 
     Raises:
         ConfigError: Something is wrong that the server would not tell, or tell too late.
@@ -83,7 +85,7 @@ def serve(options: ServeOptions, tell: Say, say: Say) -> None:
         say(hint)
     with Stop() as stop, new_run(say) as run:
         backends, link = lay_out(kit, run, options.models)
-        faults_in = _linter(options.models, link, backends) if options.lint else _nothing
+        faults_in = _linter(options.models, link, backends, describe) if options.lint else _nothing
         _refuse(options.models, faults_in())
         ports = free_ports(options.host, options.ports)
         log = _opened(options.log or _new_log(run))
@@ -147,20 +149,21 @@ def _refuse(repository: Path, faults: Mapping[str, str]) -> None:
         )
 
 
-def _linter(repository: Path, link: Path, backends: Path) -> FaultsIn:
+def _linter(repository: Path, link: Path, backends: Path, describe: Describe | None) -> FaultsIn:
     """Return what tells the faults of models, by name.
 
     Args:
         repository: The folder of models, as the user knows it.
         link: As the server sees it.
         backends: The server's backends.
+        describe: Opens model files.
     """
 
     def faults() -> Mapping[str, str]:
         from gepipe.triton.lint import lint
 
         found: dict[str, str] = {}
-        for problem in lint(link, backends=backends).problems:
+        for problem in lint(link, backends=backends, describe=describe).problems:
             if problem.level == "error":
                 model = problem.path.relative_to(link).parts[0]
                 text = str(problem).replace(str(link), str(repository))

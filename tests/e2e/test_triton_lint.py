@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -28,10 +29,12 @@ from gepipe.triton.ports import free_ports
 from gepipe.triton.schema import check, descriptor
 from gepipe.triton.textnodes import tokens
 from gepipe.triton.textproto import parse
-from tests.support import wait_until
+from tests.support import doubling_model, wait_until
 from tests.unit.triton.lint_table import (
     BASE,
     CARDS,
+    GE,
+    GE_ONE,
     GOOD,
     PYTHON,
     QUEUE,
@@ -41,6 +44,7 @@ from tests.unit.triton.lint_table import (
     files_of,
 )
 
+GEPIPE = [sys.executable, "-c", "from gepipe.cli.app import main; main()"]
 START_S = 40.0
 LOAD_S = 40.0
 HANGS_S = 4.0  # a model of these tests loads in a tenth of that
@@ -288,3 +292,21 @@ def test_server_never_answers(triton_kit: Kit, tmp_path: Path) -> None:
         assert answer == "no answer" or (row.words and row.words in answer), (row.name, answer)
     assert breaks.result() == "no answer"
     assert "there is a space in its path" in str(lint(spaced).problems[0])
+
+
+@pytest.mark.usefixtures("triton_kit")
+def test_serve_refuses_what_only_a_model_file_tells(tmp_path: Path) -> None:
+    lay(tmp_path / "models" / "m", {"config.pbtxt": GE + GE_ONE, "1/.keep": ""})
+    doubling_model(tmp_path / "models" / "m" / "1" / "model.om")
+
+    done = subprocess.run(
+        [*GEPIPE, "triton", "serve", "models"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 2
+    assert "models/m/1/model.om: model file is not .om format: this is ONNX" in done.stderr
