@@ -73,9 +73,10 @@ class Pinned:
     def refusal(self, path: Path, takes: str) -> ConfigError:
         """Return the error for shapes that the model does not take."""
         if self.made:
-            ((name, row),) = self.rows.items()
+            row = next(iter(self.rows.values()))  # the same for each
+            names = ", ".join(map(repr, self.rows))
             return ConfigError(
-                f"{path}: the stage before makes {list(row)} for the input {name!r}, a shape that "
+                f"{path}: the stage before makes {list(row)} for the input {names}, a shape that "
                 f"the model does not have; {takes}; {_REMEDY}"
             )
         wanted = ", ".join(f"{name!r}: {list(row)}" for name, row in self.rows.items())
