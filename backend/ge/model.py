@@ -19,7 +19,7 @@ class TritonPythonModel:
     @staticmethod
     def auto_complete_config(auto_complete_model_config: Any) -> Any:
         """Fill in what config.pbtxt leaves out, from the model file; no device is opened."""
-        return _serving("completion").complete_config(auto_complete_model_config)
+        return _serving("autocomplete").complete_config(auto_complete_model_config)
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Open the model, on the device that the instance's number chooses."""

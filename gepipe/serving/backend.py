@@ -20,14 +20,15 @@ from gepipe.runtime.memory import SlotLayout
 from gepipe.runtime.process import start_server
 from gepipe.serving.asking import wants_realtime
 from gepipe.serving.declared import ROWS, Declared
+from gepipe.serving.dispatcher import Dispatcher
 from gepipe.serving.execution import Execution
 from gepipe.serving.host import ModelHost
 from gepipe.serving.merging import Ask, checked_rows
 from gepipe.serving.metrics import Metrics
 from gepipe.serving.replies import kind_of, reply_error
+from gepipe.serving.request_queue import RequestQueue
 from gepipe.serving.settings import Settings
 from gepipe.serving.stub import settle
-from gepipe.serving.waiting import Desk, Waiting
 from gepipe.tensors import DYNAMIC
 
 if TYPE_CHECKING:
@@ -97,10 +98,10 @@ class Backend:
             raise
         self._metrics.changed(True)
         self._row_s = math.inf
-        self._desk: Desk | None = None
+        self._dispatcher: Dispatcher | None = None
         if settings.queue is not None:
-            self._desk = Desk(
-                Waiting(settings.queue, settings.max_wait_s),
+            self._dispatcher = Dispatcher(
+                RequestQueue(settings.queue, settings.max_wait_s),
                 [partial(self._answer, kept=True)],
                 capacity=self._capacity,
                 merged=self._merged,
@@ -110,23 +111,23 @@ class Backend:
     def execute(self, requests: Sequence[Any]) -> list[Any] | None:
         """Answer requests: one response for each, in order, or later by their senders."""
         asks = [self._asked(request) for request in requests]
-        if self._desk is None:
+        if self._dispatcher is None:
             return self._answer(asks, kept=False)
         for ask in asks:
             ask.sender = ask.request.get_response_sender()
             try:
                 if ask.error is not None:
                     raise ask.error
-                self._desk.take(ask, realtime=wants_realtime(ask.request.parameters()))
+                self._dispatcher.take(ask, realtime=wants_realtime(ask.request.parameters()))
             except Exception as error:  # noqa: BLE001 - one bad request must not fail the others
                 self._metrics.answered(1, [kind_of(error)])
-                self._desk.reply(ask, reply_error(self._stage, error))
+                self._dispatcher.reply(ask, reply_error(self._stage, error))
         return None
 
     def close(self) -> None:
         """Close the model, within the grace of its process."""
-        if self._desk is not None:
-            self._desk.close(self._host.close)
+        if self._dispatcher is not None:
+            self._dispatcher.close(self._host.close)
         self._host.close()
 
     def _answer(self, asks: Sequence[Ask], *, kept: bool) -> list[Any]:

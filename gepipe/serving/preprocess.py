@@ -1,6 +1,6 @@
 """The step before the model in the ensemble layout: one model of the server, many processes.
 
-    server ─▶ execute ─▶ Waiting ─▶ thread ─▶ its worker process ─▶ rows in shared memory ─▶ server
+    server ─▶ execute ─▶ RequestQueue ─▶ thread ─▶ its worker process ─▶ rows in shared memory ─▶ server
 
 A file that crashes a decoder takes one worker with it and fails alone; Triton would not replace a
 process of its own. The queue has a bound and two classes, which Triton's has only together with a
@@ -30,14 +30,15 @@ from gepipe.runtime.process import start_server
 from gepipe.serving.asking import wants_realtime
 from gepipe.serving.bundle import load_bundle
 from gepipe.serving.declared import spec_of
+from gepipe.serving.dispatcher import Dispatcher
 from gepipe.serving.itemmeta import META, to_json
 from gepipe.serving.merging import Ask, checked_rows
 from gepipe.serving.payloads import PayloadReader, to_payload
 from gepipe.serving.replies import RowFailed, reply_error
+from gepipe.serving.request_queue import RequestQueue
 from gepipe.serving.session import Session, SessionLost
 from gepipe.serving.settings import parameters_of
 from gepipe.serving.stub import settle
-from gepipe.serving.waiting import Desk, Waiting
 from gepipe.spec.profile import QUEUE
 
 if TYPE_CHECKING:
@@ -165,13 +166,13 @@ class Preprocess:
             try:
                 ask.arrays = {self._input: self._values(request)}
                 ask.rows = len(ask.arrays[self._input])
-                self._desk.take(ask, realtime=wants_realtime(request.parameters()))
+                self._dispatcher.take(ask, realtime=wants_realtime(request.parameters()))
             except Exception as error:  # noqa: BLE001 - one bad request must not fail the others
-                self._desk.reply(ask, reply_error(self._stage, error))
+                self._dispatcher.reply(ask, reply_error(self._stage, error))
 
     def finalize(self) -> None:
         """Answer what waits, within a limit, and stop the workers."""
-        self._desk.close(self._interrupt)
+        self._dispatcher.close(self._interrupt)
         for preparer in self._preparers:
             preparer.close()
 
@@ -203,8 +204,8 @@ class Preprocess:
             for preparer in self._preparers:
                 preparer.close()
             raise
-        self._desk = Desk(
-            Waiting(queue),
+        self._dispatcher = Dispatcher(
+            RequestQueue(queue),
             [partial(self._answer, preparer) for preparer in self._preparers],
             capacity=1,
             merged=False,

@@ -10,7 +10,7 @@ In `config.pbtxt`, each a text:
     parameters { key: "precision" value: { string_value: "fp16" } }
     parameters { key: "gears" value: { string_value: "1,4,8" } }
     parameters { key: "stage" value: { string_value: "inference" } }      # its name in messages
-    parameters { key: "max_queue_size" value: { string_value: "128" } }   # see `waiting`
+    parameters { key: "max_queue_size" value: { string_value: "128" } }   # see `dispatcher`
     parameters { key: "max_wait" value: { string_value: "1ms" } }         # of a part-filled batch
     parameters { key: "engine_options" value: { string_value: "{\"device\": \"emulator\"}" } }
 """

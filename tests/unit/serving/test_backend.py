@@ -10,7 +10,7 @@ from gepipe.emulator.om import Gears, OmTensor, write_om
 from gepipe.errors import ConfigError, ItemError, ModelLoadError, TensorMismatchError
 from gepipe.pipeline.crews import pickled, worker_environment
 from gepipe.runtime.memory import SlotLayout
-from gepipe.serving.completion import complete
+from gepipe.serving.autocomplete import complete
 from gepipe.serving.declared import Declared
 from gepipe.serving.execution import Execution
 from gepipe.serving.host import ExecutionError, ModelHost

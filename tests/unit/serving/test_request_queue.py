@@ -9,11 +9,11 @@ import pytest
 from gepipe.errors import ItemError
 from gepipe.serving.classes import SHARE
 from gepipe.serving.merging import Ask
-from gepipe.serving.waiting import Waiting
+from gepipe.serving.request_queue import RequestQueue
 
 
-def filled(urgent: int, bulk: int, *, rows: int = 1, limit: int = 1000) -> Waiting:
-    waiting = Waiting(limit)
+def filled(urgent: int, bulk: int, *, rows: int = 1, limit: int = 1000) -> RequestQueue:
+    waiting = RequestQueue(limit)
     for number in range(max(urgent, bulk)):
         if number < bulk:
             waiting.put(Ask(rows=rows, request=("bulk", number)), realtime=False)
@@ -22,7 +22,7 @@ def filled(urgent: int, bulk: int, *, rows: int = 1, limit: int = 1000) -> Waiti
     return waiting
 
 
-def taken(waiting: Waiting, capacity: int, *, merged: bool = True) -> list:
+def taken(waiting: RequestQueue, capacity: int, *, merged: bool = True) -> list:
     return [ask.request for ask in waiting.take(capacity, merged=merged)]
 
 
@@ -74,7 +74,7 @@ def test_what_waits_is_handed_out_after_the_end() -> None:
 
 
 def test_part_filled_batch_waits_for_more() -> None:
-    waiting = Waiting(10, max_wait_s=30)
+    waiting = RequestQueue(10, max_wait_s=30)
     with ThreadPoolExecutor(1) as pool:
         batch = pool.submit(waiting.take, 2, merged=True)
         for _ in range(2):
@@ -83,7 +83,7 @@ def test_part_filled_batch_waits_for_more() -> None:
 
 
 def test_part_filled_batch_waits_no_longer_than_it_may() -> None:
-    waiting = Waiting(10, max_wait_s=0.05)
+    waiting = RequestQueue(10, max_wait_s=0.05)
     begin = time.monotonic()
     waiting.put(Ask(rows=1, began=begin), realtime=False)
 
@@ -92,7 +92,7 @@ def test_part_filled_batch_waits_no_longer_than_it_may() -> None:
 
 
 def test_taker_is_woken_by_the_end() -> None:
-    waiting = Waiting(10)
+    waiting = RequestQueue(10)
     timer = threading.Timer(0.05, waiting.end)
     timer.start()
     assert waiting.take(4, merged=True) == []

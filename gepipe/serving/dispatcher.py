@@ -1,6 +1,6 @@
-"""Requests that wait for the model in the backend itself, in place of the server's own batcher.
+"""Has threads answer requests that wait in the backend itself, and not in the server's batcher.
 
-    execute ─▶ put ─▶ real-time | bulk ─▶ take ─▶ one batch ─▶ outbox ─▶ senders ─▶ server
+    execute ─▶ take ─▶ RequestQueue ─▶ one batch ─▶ outbox ─▶ senders ─▶ server
 
 The server's batcher may miss its wake-up and sleep for half a second while its queue is not empty,
 and forms no batch while the one before is in the model. Here the next batch is whatever waits when
@@ -12,15 +12,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any, Final
 
-from gepipe.errors import ItemError
-from gepipe.serving.calls import OVERLOADED
-from gepipe.serving.classes import Turns
 from gepipe.serving.merging import Ask
+from gepipe.serving.request_queue import RequestQueue
 
 log = logging.getLogger(__name__)
 
@@ -30,81 +27,12 @@ _SENDERS: Final = 2
 _DRAIN_S: Final = 2.0
 
 
-class Waiting:
-    """Requests of two classes that wait for a place in a batch. Any thread may use it."""
-
-    def __init__(self, limit: int, max_wait_s: float = 0.0) -> None:
-        """Hold at most `limit` requests.
-
-        Args:
-            limit: The bound; over it, requests are refused.
-            max_wait_s: How long a part-filled batch waits for more.
-        """
-        self._limit, self._max_wait_s = limit, max_wait_s
-        self._queues: dict[bool, deque[Ask]] = {True: deque(), False: deque()}
-        self._rows = 0
-        self._turns = Turns()
-        self._ended = False
-        self._changed = threading.Condition()
-
-    def put(self, ask: Ask, *, realtime: bool) -> None:
-        """Have a request wait.
-
-        Raises:
-            ItemError: `overloaded`: too many wait already.
-        """
-        with self._changed:
-            waiting = len(self._queues[True]) + len(self._queues[False])
-            if waiting >= self._limit or self._ended:
-                raise ItemError(OVERLOADED, f"{waiting} requests wait already; try again later")
-            self._queues[realtime].append(ask)
-            self._rows += ask.rows
-            self._changed.notify()
-
-    def take(self, capacity: int, *, merged: bool) -> list[Ask]:
-        """Wait for requests and return what forms the next batch; nothing at the end.
-
-        Args:
-            capacity: Rows that fit.
-            merged: Whether several requests may share a batch.
-        """
-        with self._changed:
-            self._changed.wait_for(lambda: any(self._queues.values()) or self._ended)
-            if self._max_wait_s and merged and any(self._queues.values()) and not self._ended:
-                oldest = min(queue[0].began for queue in self._queues.values() if queue)
-                self._changed.wait_for(
-                    lambda: self._rows >= capacity or self._ended,
-                    max(0.0, oldest + self._max_wait_s - time.monotonic()),
-                )
-            return self._picked(capacity, merged=merged)
-
-    def end(self) -> None:
-        """Refuse further requests; those that wait are still handed out."""
-        with self._changed:
-            self._ended = True
-            self._changed.notify_all()
-
-    def _picked(self, capacity: int, *, merged: bool) -> list[Ask]:
-        picked: list[Ask] = []
-        used = 0
-        urgent, bulk = self._queues[True], self._queues[False]
-        while (which := self._turns.choose(realtime=bool(urgent), bulk=bool(bulk))) is not None:
-            ask = self._queues[which][0]
-            if picked and (not merged or used + ask.rows > capacity):
-                break
-            self._turns.took(which, bulk=bool(bulk))
-            picked.append(self._queues[which].popleft())
-            used += ask.rows
-        self._rows -= used
-        return picked
-
-
-class Desk:
+class Dispatcher:
     """Takes requests, has threads answer them batch by batch, and sends the answers."""
 
     def __init__(
         self,
-        waiting: Waiting,
+        waiting: RequestQueue,
         answers: Sequence[Callable[[Sequence[Ask]], Sequence[Any]]],
         *,
         capacity: int,
