@@ -71,7 +71,7 @@ clean:  ## Remove what was made; the cache of downloads in the home folder stays
 $(STAMP): pyproject.toml
 	$(check-python)
 	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet -e '.[parquet,samples,test,triton]'
+	$(PY) -m pip install --quiet -e '.[parquet,samples,test,text,triton]'
 	@touch $@
 
 $(VENV)/.lint: pyproject.toml | $(STAMP)
@@ -81,5 +81,5 @@ $(VENV)/.lint: pyproject.toml | $(STAMP)
 $(STAMP1): pyproject.toml constraints-numpy1.txt
 	$(check-python)
 	$(PYTHON) -m venv $(VENV1)
-	$(PY1) -m pip install --quiet -c constraints-numpy1.txt -e '.[parquet,samples,test]'
+	$(PY1) -m pip install --quiet -c constraints-numpy1.txt -e '.[parquet,samples,test,text]'
 	@touch $@

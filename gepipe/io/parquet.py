@@ -71,8 +71,11 @@ class ParquetSink:
         return ParquetFile(path, self.compression)
 
 
-def require_pyarrow() -> None:
+def require_pyarrow(kind: str = "sink") -> None:
     """Check that pyarrow is there and fits NumPy, without paying for its import.
+
+    Args:
+        kind: What needs it, a sink or a source.
 
     Raises:
         ConfigError: It is not, or does not.
@@ -81,11 +84,11 @@ def require_pyarrow() -> None:
         arrow, numpy = version("pyarrow"), version("numpy")
     except PackageNotFoundError as error:
         raise ConfigError(
-            "sink parquet: pyarrow is not installed; run: pip install 'gepipe[parquet]'"
+            f"{kind} parquet: pyarrow is not installed; run: pip install 'gepipe[parquet]'"
         ) from error
     if _major(arrow) >= 26 and _major(numpy) < 2:
         raise ConfigError(
-            f"sink parquet: pyarrow {arrow} does not work with NumPy {numpy}; "
+            f"{kind} parquet: pyarrow {arrow} does not work with NumPy {numpy}; "
             "run: pip install 'pyarrow<26'"
         )
 

@@ -39,9 +39,14 @@ def shown(path: bytes) -> str:
 
 
 def expand(
-    path: bytes, *, recursive: bool, extensions: tuple[bytes, ...], must_exist: bool
+    path: bytes,
+    *,
+    recursive: bool,
+    extensions: tuple[bytes, ...],
+    must_exist: bool,
+    what: str = "image",
 ) -> Iterator[bytes]:
-    """Yield the files that `path` stands for, in byte order.
+    """Yield the files that `path` stands for, in byte order; messages call one of them `what`.
 
     Raises:
         ConfigError: A folder or a glob yields nothing, or `path` does not exist and must.
@@ -51,7 +56,7 @@ def expand(
     if os.path.isdir(path):
         found = walk(path, recursive=recursive, extensions=extensions)
         if (first := next(found, None)) is None:
-            raise ConfigError(_empty(path, recursive=recursive, extensions=extensions))
+            raise ConfigError(_empty(path, what, recursive=recursive, extensions=extensions))
         if first == path:
             raise ConfigError(f"{shown(path)}: this folder cannot be listed; check its permissions")
         yield from chain((first,), found)
@@ -156,11 +161,11 @@ def _stored(file: BinaryIO) -> Iterator[bytes]:
             yield rest
 
 
-def _empty(folder: bytes, *, recursive: bool, extensions: tuple[bytes, ...]) -> str:
+def _empty(folder: bytes, what: str, *, recursive: bool, extensions: tuple[bytes, ...]) -> str:
     others = walk(folder, recursive=recursive, extensions=(b"",))
     endings = ", ".join(os.fsdecode(ending) for ending in extensions)
     below = ", sub-folders included" if recursive else ", without sub-folders"
-    text = f"{shown(folder)}: no image in this folder{below}; looked for {endings}"
+    text = f"{shown(folder)}: no {what} in this folder{below}; looked for {endings}"
     if (other := next(others, None)) is not None:
         text += f"; there are other files, such as {shown(os.path.basename(other))}"
     return text

@@ -51,7 +51,8 @@ class ConvertOptions:
         extra: Further arguments for atc.
         default_gears: Batch sizes of a model whose batch is open, where `gears` says nothing.
         rows: (input, extents of a row, without the batch), for those that the model leaves open.
-        row: The same for the only input, where `rows` says nothing; what the pre stage makes.
+        row: The same for every input with as many axes, where `rows` says nothing; what the pre
+            stage makes.
     """
 
     soc: str = "auto"

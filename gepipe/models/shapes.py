@@ -103,11 +103,11 @@ def _declared(model: OnnxFile, options: ConvertOptions) -> dict[str, tuple[Exten
                 f"{list(row)} does not fit"
             )
         inputs[name] = (*shape[:1], *row)
-    if options.row and len(inputs) == 1 and not (options.image_sizes or options.dims):
-        ((name, shape),) = inputs.items()
-        if len(shape) == 1 + len(options.row):
-            filled = zip(shape[1:], options.row, strict=True)
-            inputs[name] = (*shape[:1], *(row if own == -1 else own for own, row in filled))
+    if options.row and not (options.image_sizes or options.dims):
+        for name, shape in inputs.items():
+            if len(shape) == 1 + len(options.row):
+                filled = zip(shape[1:], options.row, strict=True)
+                inputs[name] = (*shape[:1], *(row if own == -1 else own for own, row in filled))
     return inputs
 
 

@@ -12,6 +12,10 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
     from gepipe.tensors import TensorSpec
 
 #: Plain values that travel with an item from pre to post: str, int, float, bool, list, dict.
@@ -60,6 +64,27 @@ class Op:
         if list(changed) == [self.shorthand]:
             return f"{name} {changed.popitem()[1]}"
         return " ".join((name, *(f"{key}={value}" for key, value in changed.items())))
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Names of the inputs that the operator fills by `write`, where it makes several.
+
+        Each is what `output_spec` says, in any integer type. The model may lack some of them.
+        """
+        return ()
+
+    def write(self, value: Any, meta: Meta, rows: Mapping[str, NDArray[Any]]) -> None:
+        """Process one item straight into the model's inputs; for an operator with `tensors`.
+
+        Args:
+            value: As for a call.
+            meta: As for a call.
+            rows: Input name to the item's row, written in place.
+
+        Raises:
+            ItemError: The item cannot be processed, or does not fit the model's inputs.
+        """
+        raise NotImplementedError
 
     def setup(self) -> None:
         """Prepare what all items share: read label files, import user code. Once a worker."""

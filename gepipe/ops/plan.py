@@ -11,12 +11,12 @@ from gepipe.ops.geometry import Geometry
 from gepipe.ops.op import Meta, Op
 from gepipe.ops.results import Identity
 from gepipe.ops.tensor import Cast, Normalize, ToTensor
+from gepipe.tensors import TensorSpec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gepipe.ops.fused import FusedImage, FusedTensor
-    from gepipe.tensors import TensorSpec
 
 
 class PreProgram:
@@ -35,6 +35,10 @@ class PreProgram:
         tail = _tail_length(self.ops[head:]) if fuse else 0
         end = len(self.ops) - tail
         self._head, self._middle, self._tail = self.ops[:head], self.ops[head:end], self.ops[end:]
+        last = self._middle[-1] if self._middle and not self._tail else None
+        self._writer = last if last is not None and last.tensors else None
+        if self._writer is not None:
+            self._middle = self._middle[:-1]
         self._image: FusedImage | None = None
         self._tensor: FusedTensor | None = None
 
@@ -86,6 +90,9 @@ class PreProgram:
             return
         if order is not None:
             value = self._ordered(value, order)
+        if self._writer is not None:
+            self._writer.write(value, meta, rows)
+            return
         for op in self._tail:
             value = op(value, meta)
         from gepipe.ops.rows import write_rows
@@ -103,6 +110,25 @@ class PreProgram:
             spec = op.output_spec(spec)
         return spec
 
+    def output_for(self, row: TensorSpec) -> TensorSpec | None:
+        """Return what the chain makes for one of the model's inputs, None if unknown.
+
+        Args:
+            row: The input, of one item.
+
+        Raises:
+            ConfigError: An operator can never work on what the one before makes.
+        """
+        made = self.output_specs()
+        if made is None or self._writer is None or row.name not in self._writer.tensors:
+            return made
+        return TensorSpec(row.name, row.dtype if "int" in row.dtype else made.dtype, made.shape)
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Names of the inputs that it fills, where it knows them; else it makes one tensor."""
+        return self._writer.tensors if self._writer is not None else ()
+
     def describe(self) -> list[str]:
         """Return one line a pass over the data, in words."""
         lines = []
@@ -116,6 +142,8 @@ class PreProgram:
                 f"{_chain(self._tail)}: fused into one table look-up for 8-bit images, "
                 "written straight into the batch"
             )
+        if self._writer is not None:
+            lines.append(f"{self._writer.title}: written straight into the batch")
         return lines or ["nothing: the source's arrays go to the model as they are"]
 
     @property

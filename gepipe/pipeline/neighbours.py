@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from gepipe.engines.gears import portions
 from gepipe.io.files import FileReader
+from gepipe.io.textfiles import TextReader
+from gepipe.ops.decode import DecodeImage
 from gepipe.ops.geometry import Geometry
-from gepipe.ops.plan import plan_pre
+from gepipe.ops.plan import PreProgram, plan_pre
 from gepipe.ops.results import Identity, Softmax, Threshold, TopK
 from gepipe.ops.tensor import Cast, Normalize, ToTensor
+from gepipe.ops.text import Vector
 from gepipe.plugins import did_you_mean
 from gepipe.tensors import DYNAMIC, TensorSpec
 
@@ -31,10 +34,15 @@ def input_mismatches(spec: PipelineSpec, info: ModelInfo, *, aipp: bool = False)
         info: What the model says of itself.
         aipp: Whether normalize and to_tensor were left to the model.
     """
-    made = plan_pre(spec.pre.ops).output_specs()
+    program = plan_pre(spec.pre.ops)
+    made = program.output_specs()
     if made is None:
         return
     stage = spec.pre.name
+    if program.tensors:
+        for row in info.inputs:
+            yield from _unfilled(stage, program, row)
+        return
     if len(info.inputs) > 1:
         takes = ", ".join(f"{row.name!r} {text(row)}" for row in info.inputs)
         yield (
@@ -60,9 +68,36 @@ def input_mismatches(spec: PipelineSpec, info: ModelInfo, *, aipp: bool = False)
     )
 
 
+def _unfilled(stage: str, program: PreProgram, row: TensorSpec) -> Iterator[str]:
+    """Say why one of several inputs cannot be filled."""
+    made = program.output_for(row)
+    last = program.ops[-1].title.partition(" ")[0]
+    if row.name not in program.tensors:
+        yield (
+            f"stage {stage!r}: {last} makes {', '.join(map(repr, program.tensors))}; the model has "
+            f"the input {row.name!r}, {text(row)}; name it in `inputs:` of {last}, or end the "
+            "stage with `- python: module:function` that returns a dict of name to array"
+        )
+    elif made is not None and not row.accepts(made):
+        remedy = "export the model with the length open"
+        if made.dtype == row.dtype and len(row.shape) == 1:
+            remedy = f"set max_length: {row.shape[0]}"
+        yield (
+            f"stage {stage!r} makes {text(made)}; the model's input {row.name!r} takes "
+            f"{text(row)}; {remedy}"
+        )
+
+
 def undecoded_source(spec: PipelineSpec, reader: Reader) -> Iterator[str]:
-    """Say that files would reach an operator, or the model, that takes arrays."""
+    """Say that the source gives something else than the first operator, or the model, takes."""
     ops = spec.pre.ops
+    if isinstance(reader, TextReader):
+        if ops and isinstance(ops[0], DecodeImage | Geometry | Normalize | Cast | ToTensor):
+            yield (
+                f"the source gives texts, but stage {spec.pre.name!r} begins with {ops[0].title}; "
+                "use the source images, or put `- tokenize` first"
+            )
+        return
     if not isinstance(reader, FileReader) or (
         ops and not isinstance(ops[0], Geometry | Normalize | Cast | ToTensor)
     ):
@@ -167,7 +202,7 @@ def output_mismatches(spec: PipelineSpec, info: ModelInfo) -> Iterator[str]:
                 if kept not in outputs:
                     yield _no_output(spec.post.name, op, kept, outputs)
             continue
-        if not isinstance(op, Softmax | TopK | Threshold):
+        if not isinstance(op, Softmax | TopK | Threshold | Vector):
             return  # user code: what follows gets what it returns
         name = op.output
         if name is None and len(outputs) > 1:
@@ -177,6 +212,8 @@ def output_mismatches(spec: PipelineSpec, info: ModelInfo) -> Iterator[str]:
             )
         elif name is not None and name not in outputs:
             yield _no_output(spec.post.name, op, name, outputs)
+        elif isinstance(op, Vector):
+            yield from _vector_mismatches(spec.post.name, op, outputs[name or next(iter(outputs))])
         elif not isinstance(op, Softmax):
             yield from _score_mismatches(spec.post.name, op, outputs[name or next(iter(outputs))])
         if not isinstance(op, Softmax):
@@ -188,6 +225,20 @@ def _no_output(stage: str, op: Any, name: str, outputs: dict[str, TensorSpec]) -
         f"stage {stage!r}: {op.title}: the model has no output {name!r}; "
         f"{did_you_mean(name, list(outputs))}"
     )
+
+
+def _vector_mismatches(stage: str, op: Vector, row: TensorSpec) -> Iterator[str]:
+    if len(row.shape) != 2 and op.pooling != "none":
+        yield (
+            f"stage {stage!r}: {op.title}: pooling takes one vector a token; the model's output "
+            f"{row.name!r} makes {text(row)} for one item; leave pooling out"
+        )
+    elif op.pooling == "none" and len(row.shape) > 1 and row.shape.count(1) < len(row.shape) - 1:
+        yield (
+            f"stage {stage!r}: {op.title} takes one vector; the model's output {row.name!r} makes "
+            f"{text(row)} for one item; where that is one vector a token, set pooling: mean, as "
+            "the model's card says"
+        )
 
 
 def _score_mismatches(stage: str, op: TopK | Threshold, row: TensorSpec) -> Iterator[str]:

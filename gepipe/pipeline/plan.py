@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gepipe import machine, plugins
 from gepipe.engines.engine import EngineOptions
+from gepipe.engines.lengths import Lengths
 from gepipe.errors import BackendError, ConfigError, TensorMismatchError
 from gepipe.ops.plan import plan_pre
+from gepipe.ops.text import Tokenize
 from gepipe.pipeline.fit import fit_devices
 from gepipe.pipeline.neighbours import input_mismatches
 from gepipe.runtime.memory import SlotLayout
@@ -139,6 +141,7 @@ def plan_start(spec: PipelineSpec, cpus: int | None = None, *, thorough: bool = 
             gears=tuple(infer.gears),
             timeout_s=timeout_s,
             made=made,
+            lengths=lengths_of(spec),
             extra=dict(infer.backend.options),
         )
         for device in devices
@@ -155,6 +158,14 @@ def _made(spec: PipelineSpec) -> TensorSpec | None:
         return plan_pre(spec.pre.ops).output_specs()
     except ConfigError:  # told where it is compared with the model
         return None
+
+
+def lengths_of(spec: PipelineSpec) -> Lengths | None:
+    """Return the lengths that batches of texts are executed at; None where there is one only."""
+    last = spec.pre.ops[-1] if spec.pre.ops else None
+    if not isinstance(last, Tokenize) or len(last.steps) == 1:
+        return None
+    return Lengths(last.names["attention_mask"], last.steps)
 
 
 def _all_devices(engine: Any, spec: PipelineSpec) -> Sequence[int]:
@@ -265,9 +276,10 @@ def _batch_that_holds(gears: Sequence[int], wanted: int) -> int:
 
 def _known_inputs(spec: PipelineSpec, info: ModelInfo) -> tuple[TensorSpec, ...]:
     """Return the model's inputs, with open extents filled in from what pre makes."""
-    made = plan_pre(spec.pre.ops).output_specs()
+    program = plan_pre(spec.pre.ops)
     rows = []
     for row in info.inputs:
+        made = program.output_for(row)
         if not row.is_static and made is not None and row.accepts(made):
             shape = tuple(
                 theirs if ours == DYNAMIC else ours

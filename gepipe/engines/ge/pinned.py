@@ -44,12 +44,12 @@ class Pinned:
             ConfigError: The option names an input that there is not, or does not fit it.
         """
         self._check(description)
-        if self.rows or made is None or not made.is_static or len(description.inputs) != 1:
+        if self.rows or made is None or not made.is_static:
             return self
-        (tensor,) = description.inputs
-        if not TensorSpec(tensor.name, tensor.dtype, tensor.dims[1:]).accepts(made):
-            return self
-        return Pinned({tensor.name: made.shape}, made=True)
+        for tensor in description.inputs:
+            if not TensorSpec(tensor.name, tensor.dtype, tensor.dims[1:]).accepts(made):
+                return self
+        return Pinned({tensor.name: made.shape for tensor in description.inputs}, made=True)
 
     def fits(self, description: Description, rows: Rows) -> bool:
         """Whether a gear has rows of these shapes."""
