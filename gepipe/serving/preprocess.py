@@ -1,6 +1,6 @@
 """The step before the model in the ensemble layout: one model of the server, many processes.
 
-    server ─▶ execute ─▶ RequestQueue ─▶ thread ─▶ its worker process ─▶ rows in shared memory ─▶ server
+    execute ─▶ RequestQueue ─▶ thread ─▶ its worker process ─▶ rows in shared memory ─▶ server
 
 A file that crashes a decoder takes one worker with it and fails alone; Triton would not replace a
 process of its own. The queue has a bound and two classes, which Triton's has only together with a

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import secrets
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from gepipe.errors import BackendError, ConfigError, GepipeError, PluginError
 from gepipe.tensors import DTYPE_OF_TRITON
+from gepipe.triton.region import Region
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -282,47 +281,6 @@ class Connection:
         if _PASSING.search(said) or "UNAVAILABLE" in status or status == "503":
             return Busy(said)
         return Refused("server", "refused", said)
-
-
-class Region:
-    """Shared memory that the server reads one tensor from at a time.
-
-    Attributes:
-        name: What it is registered under.
-        key: Its name for `shm_open`.
-        nbytes: Its size.
-    """
-
-    def __init__(self, nbytes: int) -> None:
-        import mmap
-
-        self.name = f"gepipe_client_{os.getpid()}_{secrets.token_hex(4)}"
-        self.key = f"/{self.name}"
-        self.nbytes = nbytes
-        flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
-        fd = os.open(f"/dev/shm{self.key}", flags, 0o600)  # noqa: S108 - where shm_open looks
-        try:
-            os.posix_fallocate(fd, 0, nbytes)
-            self._map = mmap.mmap(fd, nbytes)
-        except OSError:
-            self.unlink()
-            raise
-        finally:
-            os.close(fd)
-
-    def write(self, rows: NDArray[Any]) -> None:
-        """Put a contiguous array at the beginning."""
-        self._map[: rows.nbytes] = rows.data.cast("B")
-
-    def unlink(self) -> None:
-        """Remove the name; the memory goes with its last user."""
-        with suppress(FileNotFoundError):
-            os.unlink(f"/dev/shm{self.key}")  # noqa: PTH108, S108 - as above
-
-    def close(self) -> None:
-        """Unmap and remove it."""
-        self._map.close()
-        self.unlink()
 
 
 def _names(tensors: Any) -> str:
