@@ -117,7 +117,7 @@ def test_hanging_card_is_left_behind(make) -> None:
 def test_only_card_that_hangs_again_and_again_costs_no_item(make) -> None:
     """Each process of the card hangs in its third batch: what it was given then goes first."""
     hang = {"call": "mdl.execute_async", "at": 4, "times": 99, "hang": True}  # 1: the warm-up
-    pipeline = make({"devices": 1, "faults": [hang]}, infer={"timeout": "200ms"})
+    pipeline = make({"devices": 1, "faults": [hang]}, infer={"timeout": "500ms"})
 
     assert values(pipeline, 32) == WANTED(32)
     assert not pipeline.failures
