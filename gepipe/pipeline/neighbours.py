@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gepipe.engines.gears import portions
+from gepipe.errors import ConfigError
 from gepipe.io.files import FileReader
 from gepipe.io.textfiles import TextReader
 from gepipe.ops.decode import DecodeImage
+from gepipe.ops.detection import Yolo
 from gepipe.ops.geometry import Geometry
 from gepipe.ops.plan import PreProgram, plan_pre
 from gepipe.ops.results import Identity, Softmax, Threshold, TopK
@@ -202,7 +204,7 @@ def output_mismatches(spec: PipelineSpec, info: ModelInfo) -> Iterator[str]:
                 if kept not in outputs:
                     yield _no_output(spec.post.name, op, kept, outputs)
             continue
-        if not isinstance(op, Softmax | TopK | Threshold | Vector):
+        if not isinstance(op, Softmax | TopK | Threshold | Vector | Yolo):
             return  # user code: what follows gets what it returns
         name = op.output
         if name is None and len(outputs) > 1:
@@ -214,6 +216,8 @@ def output_mismatches(spec: PipelineSpec, info: ModelInfo) -> Iterator[str]:
             yield _no_output(spec.post.name, op, name, outputs)
         elif isinstance(op, Vector):
             yield from _vector_mismatches(spec.post.name, op, outputs[name or next(iter(outputs))])
+        elif isinstance(op, Yolo):
+            yield from _box_mismatches(spec.post.name, op, outputs[name or next(iter(outputs))])
         elif not isinstance(op, Softmax):
             yield from _score_mismatches(spec.post.name, op, outputs[name or next(iter(outputs))])
         if not isinstance(op, Softmax):
@@ -254,7 +258,6 @@ def _score_mismatches(stage: str, op: TopK | Threshold, row: TensorSpec) -> Iter
             "operator as `- python: module:function`"
         )
     elif op.labels is not None:
-        from gepipe.errors import ConfigError
         from gepipe.ops.scores import Labels
 
         try:
@@ -265,6 +268,26 @@ def _score_mismatches(stage: str, op: TopK | Threshold, row: TensorSpec) -> Iter
             labels.check(classes, row.name)
         except ConfigError as error:
             yield f"stage {stage!r}: {op.title}: {error}"
+
+
+def _box_mismatches(stage: str, op: Yolo, row: TensorSpec) -> Iterator[str]:
+    if DYNAMIC in row.shape[-2:]:
+        return
+    if len(row.shape) < 2 or any(extent > 1 for extent in row.shape[:-2]):
+        yield (
+            f"stage {stage!r}: yolo takes a table of boxes; the model's output {row.name!r} makes "
+            f"{text(row)} for one item; choose another output, or write the operator as "
+            "`- python: module:function`"
+        )
+        return
+    try:
+        op.setup()
+    except ConfigError:  # told by the operator's own set-up
+        return
+    try:
+        op.layout_of(row.shape[-2:], row.name)
+    except ConfigError as error:
+        yield f"stage {stage!r}: {error}"
 
 
 def text(spec: TensorSpec) -> str:

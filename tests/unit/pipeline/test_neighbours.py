@@ -129,6 +129,23 @@ def test_labels_must_be_as_many_as_the_classes(tmp_path):
     assert "names 3 classes, but the output 'probs' has 1000" in found
 
 
+def test_boxes_must_be_a_table_whose_layout_the_labels_fit(tmp_path):
+    labels = tmp_path / "labels.json"
+    labels.write_text(json.dumps(["a", "b", "c"]))
+    boxes = TensorSpec("output0", "float32", (84, 8400))
+
+    assert outputs_of("yolo", boxes) == []
+    assert outputs_of("yolo", TensorSpec("output0", "float32", (84, -1))) == []
+    (found,) = outputs_of(f"{{yolo: {{labels: {labels}}}}}", boxes)
+    assert "names 3 classes, but the output 'output0' has 80" in found
+    (found,) = outputs_of("yolo", PROBS)
+    assert "yolo takes a table of boxes; the model's output 'probs' makes float32 [1000]" in found
+    (found,) = outputs_of("{yolo: {layout: v5}}", TensorSpec("output0", "float32", (84, 5)))
+    assert "which is not of the layout v5" in found
+    (found,) = outputs_of("yolo", boxes, PROBS)
+    assert "say which one it works on" in found
+
+
 def test_what_follows_user_code_or_a_record_is_not_judged():
     assert outputs_of("{python: 'numpy:asarray'}, {top_k: {output: other}}") == []
     assert outputs_of("top_k, {threshold: {min_score: 0.5, output: other}}") == []
