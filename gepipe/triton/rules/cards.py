@@ -106,7 +106,7 @@ def _contents(model: Model, around: Surroundings, name: str) -> Iterator[Finding
         source = path if path.suffix == ".onnx" else path.with_suffix(".onnx")
         text = (
             f"model file is not .om format: {opened.words}; expected .om; convert with "
-            f"`gepipe model convert {model.folder.name}/{source}`, or run it on the CPU with "
+            f"`gepipe model convert {model.folder / source}`, or run it on the CPU with "
             'parameters { key: "engine" value: { string_value: "onnxruntime" } }'
         )
         yield Finding("error", 0, "", text, file=name)

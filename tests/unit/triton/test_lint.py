@@ -206,6 +206,24 @@ def test_the_batch_in_dims_is_taken_out_where_the_model_shows_it(tmp_path: Path)
     assert ge(tmp_path, GE, describe).problems == ()
 
 
+def test_a_row_of_a_single_number_has_dims_of_one(tmp_path: Path) -> None:
+    for shape in (("n",), (4,)):
+        describe = describing(
+            inputs=(("x", "float32", ("n", 4)),), outputs=(("y", "float32", shape),)
+        )
+
+        assert (
+            ge(
+                tmp_path,
+                GE.replace(
+                    '"y" data_type: TYPE_FP32 dims: [ 4 ]', '"y" data_type: TYPE_FP32 dims: [ 1 ]'
+                ),
+                describe,
+            ).problems
+            == ()
+        )
+
+
 def test_names_and_types_are_those_of_the_model(tmp_path: Path) -> None:
     describe = describing(inputs=(("image", "uint8", (1, 4)),), outputs=(("y", "float16", (1, 4)),))
 
@@ -221,8 +239,8 @@ def test_an_onnx_where_om_belongs_is_named_as_people_search_for_it(tmp_path: Pat
 
     assert [str(problem) for problem in report.problems] == [
         (f"{tmp_path}/m/1/model.om: model file is not .om format: this is ONNX; expected .om; convert with "
-        '`gepipe model convert m/1/model.onnx`, or run it on the CPU with parameters { key: "engine" '
-        'value: { string_value: "onnxruntime" } }')
+        f"`gepipe model convert {tmp_path}/m/1/model.onnx`, or run it on the CPU with "
+        'parameters { key: "engine" value: { string_value: "onnxruntime" } }')
     ]  # fmt: skip
     engine = 'parameters { key: "engine" value: { string_value: "onnxruntime" } }\n'
     assert ge(tmp_path, engine + GE, lambda _: ModelFile("onnx", "this is ONNX")).problems == ()
