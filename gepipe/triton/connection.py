@@ -196,7 +196,7 @@ class Connection:
         if region is not None:
             if client is not None:
                 with suppress(Exception):  # the server may be gone, and with it what it knew
-                    client.unregister_system_shared_memory(region.name)
+                    region.unregister(client)
             region.close()
         if client is not None:
             client.close()
@@ -241,7 +241,7 @@ class Connection:
         region = self._region
         if region is None or region.nbytes < rows.nbytes:
             if region is not None:
-                self._client.unregister_system_shared_memory(region.name)
+                region.unregister(self._client)
                 region.close()
             self._region = region = Region(rows.nbytes)
             try:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import mmap
 import os
 import secrets
+import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+#: How often more, and how long apart, the server is asked to forget a region that is in use.
+_TRIES: Final = 40
+_PAUSE_S: Final = 0.025
 
 
 class Region:
@@ -39,6 +44,26 @@ class Region:
     def write(self, rows: NDArray[Any]) -> None:
         """Put a contiguous array at the beginning."""
         self._map[: rows.nbytes] = rows.data.cast("B")
+
+    def unregister(self, client: Any) -> None:
+        """Have the server forget it, which it may use for a moment longer than the call takes.
+
+        Args:
+            client: The client of tritonclient with which it was registered.
+
+        Raises:
+            Exception: The client library's: the server does not forget it.
+        """
+        pause = threading.Event()
+        for last in (False,) * _TRIES + (True,):
+            try:
+                client.unregister_system_shared_memory(self.name)
+            except Exception as error:
+                if last or "in use" not in str(error):
+                    raise
+                pause.wait(_PAUSE_S)
+            else:
+                return
 
     def unlink(self) -> None:
         """Remove the name; the memory goes with its last user."""

@@ -28,6 +28,7 @@ BENCHES = {
     "ge_dispatch": 5,
     "ge_pool": 5,
     "ge_cache": 5,
+    "triton_serving": 3,
 }
 
 

@@ -6,6 +6,7 @@ emulated one of `ge_throughput`, which only takes time: 61.5 ms for 32 photos, 5
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import signal
@@ -78,11 +79,13 @@ class Served:
     Attributes:
         pid: `gepipe triton serve`.
         http: Its port.
+        grpc: Another one.
         model: The model to call.
     """
 
     pid: int
     http: int
+    grpc: int
     model: str
 
     def family(self) -> list[int]:
@@ -117,6 +120,13 @@ def served(layout: str, folder: Path, *options: str) -> Iterator[Served]:
         pipeline = write_pipeline(folder)
         _gepipe("triton", "export", str(pipeline), str(repository), "--layout", layout, *options)
         model = "photos"
+    with serving(repository, model, folder) as server:
+        yield server
+
+
+@contextmanager
+def serving(repository: Path, model: str, folder: Path) -> Iterator[Served]:
+    """Serve a repository."""
     from gepipe.triton.ports import free_ports
 
     ports = free_ports("127.0.0.1", {"http": 0, "grpc": 0, "metrics": 0, "health": 0})
@@ -135,7 +145,7 @@ def served(layout: str, folder: Path, *options: str) -> Iterator[Served]:
     )
     try:
         _wait_ready(process, ports["http"], model, folder / "serve.log")
-        yield Served(process.pid, ports["http"], model)
+        yield Served(process.pid, ports["http"], ports["grpc"], model)
     finally:
         process.send_signal(signal.SIGTERM)
         try:
@@ -183,17 +193,15 @@ def trial(variant: str, count: int = COUNT) -> dict[str, float]:
     """Measure one variant."""
     if variant == "local run":
         return _local(count)
+    if variant == "tensors":
+        return _tensors()
     with tempfile.TemporaryDirectory() as name:
         if variant in ("by hand", "ensemble", "fused"):
             with served(variant, Path(name)) as server:
                 return _throughput(server, count)
         what, _, layout = variant.rpartition(" ")
-        measured, options = {
-            "80 %": (_latency, ()),
-            "real-time": (_realtime, ("--set", "profile.priority_levels=2")),
-            "leak": (_leak, ()),
-        }[what]
-        with served(layout, Path(name), *options) as server:
+        measured = {"80 %": _latency, "real-time": _realtime, "leak": _leak}[what]
+        with served(layout, Path(name)) as server:
             return measured(server, count)
 
 
@@ -313,6 +321,76 @@ def _leak(server: Served, _count: int) -> dict[str, float]:
     }
 
 
+_TENSOR_CONFIG = """
+backend: "ge"
+max_batch_size: 0
+input [ { name: "x" data_type: TYPE_FP32 dims: [ 1, 6553600 ] } ]
+output [ { name: "y" data_type: TYPE_FP32 dims: [ 1, 16 ] } ]
+instance_group [ { kind: KIND_MODEL count: 1 } ]
+parameters { key: "engine_options" value: { string_value: "%s" } }
+"""
+
+
+def _tensors() -> dict[str, float]:
+    """Send 25 MB to the backend `ge`, in the request and through system shared memory."""
+    from gepipe.emulator.om import OmTensor, write_om
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        version = folder / "models" / "tensors" / "1"
+        version.mkdir(parents=True)
+        write_om(
+            version / "model.om",
+            None,
+            inputs=[OmTensor("x", "float32", (1, 6_553_600))],
+            outputs=[OmTensor("y", "float32", (1, 16))],
+            name="tensors",
+        )
+        (folder / "quick.yaml").write_text("name: quick\ndevices: 1\nlatency_ms: 1\n")
+        extra = json.dumps({"device": "emulator", "profile": str(folder / "quick.yaml")})
+        config = _TENSOR_CONFIG % extra.replace('"', '\\"')
+        (version.parent / "config.pbtxt").write_text(config.lstrip())
+        with serving(folder / "models", "tensors", folder) as server:
+            return {
+                f"{way} {protocol} ms": _tensor_ms(server, protocol, shared=way == "shared")
+                for protocol in ("grpc", "http")
+                for way in ("plain", "shared")
+            }
+
+
+def _tensor_ms(server: Served, protocol: str, *, shared: bool, count: int = 30) -> float:
+    import numpy as np
+
+    from gepipe.triton.address import Address
+    from gepipe.triton.region import Region
+
+    address = Address.parse(f"{protocol}://127.0.0.1:{getattr(server, protocol)}")
+    library = __import__(f"tritonclient.{protocol}", fromlist=["*"])
+    client = library.InferenceServerClient(address.netloc)
+    rows = np.random.default_rng(0).random((1, 6_553_600), np.float32)
+    region = Region(rows.nbytes) if shared else None
+    if region is not None:
+        client.register_system_shared_memory(region.name, region.key, region.nbytes)
+    seconds = []
+    try:
+        for _ in range(count + 5):
+            began = time.perf_counter()
+            tensor = library.InferInput("x", list(rows.shape), "FP32")
+            if region is not None:
+                region.write(rows)  # which a client that makes its tensor there need not do
+                tensor.set_shared_memory(region.name, rows.nbytes)
+            else:
+                tensor.set_data_from_numpy(rows)
+            client.infer("tensors", [tensor])
+            seconds.append(time.perf_counter() - began)
+    finally:
+        if region is not None:
+            region.unregister(client)
+            region.close()
+        client.close()
+    return 1e3 * statistics.median(seconds[5:])
+
+
 def _shared() -> int:
     return sum(each.stat().st_blocks * 512 for each in Path("/dev/shm").iterdir())
 
@@ -348,4 +426,9 @@ def measure(rounds: int) -> list[Figure]:
         middle = harness.medians(harness.interleave(NAME, [name], 1)[name])
         what = f"… memory growth over 10,000 requests, MiB ({layout})"
         figures.append(Figure(NAME, what, middle["growth_mib"], details=middle))
+    tensors = harness.medians(harness.interleave(NAME, ["tensors"], rounds)["tensors"])
+    for protocol in ("grpc", "http"):
+        what = f"… 25 MB tensors: in the request / through shared memory ({protocol})"
+        times = tensors[f"plain {protocol} ms"] / tensors[f"shared {protocol} ms"]
+        figures.append(Figure(NAME, what, times, 5.0, True, tensors))
     return figures

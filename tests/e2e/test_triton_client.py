@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -179,7 +180,7 @@ def test_job_goes_on_where_it_was_stopped(tmp_path, server) -> None:
     assert [each["index"] for each in lines(out)] == list(range(30))
 
 
-def test_arrays_go_through_shared_memory_and_leave_none(tmp_path, url) -> None:
+def test_arrays_go_through_shared_memory_and_leave_none(tmp_path, url, server) -> None:
     rows = np.random.default_rng(0).random((5, 400_000), np.float32)
     np.save(tmp_path / "rows.npy", rows)
     (tmp_path / "p.yaml").write_text(YAML.format(name="numbers", source="{npy: rows.npy}"))
@@ -189,6 +190,9 @@ def test_arrays_go_through_shared_memory_and_leave_none(tmp_path, url) -> None:
     sums = [each["result"]["sum"] for each in lines(tmp_path / "out.jsonl")]
     assert np.allclose(sums, rows.sum(1), rtol=1e-4)
     assert not list(Path("/dev/shm").glob("gepipe_client_*"))
+    address = f"http://127.0.0.1:{server.ports['http']}/v2/systemsharedmemory/status"
+    with urllib.request.urlopen(address, timeout=5) as answer:
+        assert json.load(answer) == []
 
 
 def test_infer_shows_a_line_a_file_and_tells_failures(tmp_path, photos, url) -> None:
