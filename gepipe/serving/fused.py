@@ -4,8 +4,7 @@
 
 `execute` returns at once, so the next requests come while earlier ones are in work; each request
 is answered once, by its response sender, as soon as the last of its rows is. A request's parameter
-`realtime` (true or false) is its class, if the pipeline's profile has two priority levels: Triton's
-own priorities do not reach a Python model.
+`realtime` (true or false) is its class: Triton's own priorities do not reach a Python model.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from gepipe.serving.metrics import Metrics
 from gepipe.serving.replies import kind_of, reply_error
 from gepipe.serving.service import Service
 from gepipe.serving.stub import settle
-from gepipe.spec.profile import complete
 
 if TYPE_CHECKING:
     from gepipe.spec.model import PipelineSpec
@@ -61,7 +59,6 @@ class Fused:
         try:
             spec = load_bundle(folder)
             self._stage = spec.pre.name
-            self._tells_apart = complete(spec.profile).priority_levels == 2
             self._service = Service(spec)
             info = self._service.start()
         except GepipeError as error:
@@ -90,7 +87,7 @@ class Fused:
             asked = Asked(request.get_response_sender(), self._outbox.put)
             try:
                 rows = rows_of(request, self._input, is_text=self._is_text)
-                realtime = wants_realtime(request.parameters()) and self._tells_apart
+                realtime = wants_realtime(request.parameters())
             except ItemError as error:
                 asked.refuse(error)
                 continue

@@ -64,9 +64,10 @@ class Profile(Section):
     priority_levels: Literal[1, 2] | None = Field(
         None,
         description=(
-            "`2` makes two classes of requests in a server: those with the parameter `realtime`, "
-            "and for `--target npu_ge` those of priority 1, go before the others; `1`, the "
-            "default, makes none."
+            "Levels of Triton's own queue before the model, for `--target npu_ge`: with `2`, "
+            "requests of priority 1 go before the others; `1`, the default, makes no difference "
+            "between them. gepipe's own queues always let requests with the parameter `realtime` "
+            "go first."
         ),
     )
 

@@ -57,7 +57,7 @@ def first_of(outputs):
 '''
 NUMBERS = """
 name: {name}
-profile: {{queue: {queue}, priority_levels: 2}}
+profile: {{queue: {queue}}}
 stages:
   - name: preprocess
     batch_size: 4
