@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gepipe.errors import ConfigError, GepipeError
-from gepipe.io.jsonl import JsonlFile, encode_json
+from gepipe.io.columns import encode_row, write_parquet
+from gepipe.io.jsonl import JsonlFile
 from gepipe.io.records import RecordFile, close_all
 from gepipe.io.source import PLUGIN_CONFIG
 
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from gepipe.io.sink import Mark, Record
-
-#: A row group ends at this many rows, or bytes of JSON: what is converted at once.
-_GROUP_COUNT: Final = 65_536
-_GROUP_BYTES: Final = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -33,8 +29,9 @@ class ParquetSink:
     Needs pyarrow: `pip install 'gepipe[parquet]'`. While the run goes on, results lie in
     `<path>.journal` as JSON lines; the Parquet file appears whole when the job is complete, and
     the journal goes. A result that is no dict becomes the column `result`; keys `index` and
-    `source` become `result.index` and `result.source`. Bytes of a file name outside UTF-8 are
-    written as `\udc80` … `\udcff`.
+    `source` become `result.index` and `result.source`. Arrays of one type and shape become lists of
+    fixed size that keep the type, such as 384 float32; other arrays become lists. Bytes of a file
+    name outside UTF-8 are written as `\udc80` … `\udcff`.
 
     Args:
         path: The file to write. Failed inputs are listed beside it, in `<stem>.failures.jsonl`.
@@ -54,7 +51,7 @@ class ParquetSink:
     @property
     def encoder(self) -> Callable[[Any], bytes]:
         """Encodes a result as JSON, for the journal."""
-        return encode_json
+        return encode_row
 
     @property
     def neighbours(self) -> tuple[Path, ...]:
@@ -149,7 +146,7 @@ class ParquetFile:
     def _convert(self) -> None:
         temporary = self._path.with_name(f".{self._path.name}.tmp")
         try:
-            _write_parquet(self._records, temporary, self._compression)
+            write_parquet(self._records, temporary, self._compression)
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
             temporary.replace(self._path)
@@ -163,41 +160,3 @@ class ParquetFile:
         finally:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
-
-
-def _write_parquet(journal: RecordFile, path: Path, compression: str) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    schema = pa.schema([("index", pa.int64()), ("source", pa.string())])
-    for rows in _groups(journal):
-        found = pa.schema(pa.array(rows).type)
-        schema = pa.unify_schemas([schema, found], promote_options="permissive")
-    whole = pa.struct(schema)
-    with pq.ParquetWriter(path, schema, compression=compression) as writer:
-        for rows in _groups(journal):
-            writer.write_batch(pa.RecordBatch.from_struct_array(pa.array(rows, type=whole)))
-
-
-def _groups(journal: RecordFile) -> Iterator[list[dict[str, Any]]]:
-    rows: list[dict[str, Any]] = []
-    start = 0
-    for line, end in journal.lines():
-        rows.append(_row(json.loads(line)))
-        if len(rows) == _GROUP_COUNT or end - start > _GROUP_BYTES:
-            yield rows
-            rows, start = [], end
-    if rows:
-        yield rows
-
-
-def _row(record: dict[str, Any]) -> dict[str, Any]:
-    source = record["source"].encode("utf-8", "backslashreplace").decode()
-    row: dict[str, Any] = {"index": record["index"], "source": source}
-    result = record["result"]
-    if not isinstance(result, dict):
-        row["result"] = result
-        return row
-    for key, value in result.items():
-        row[f"result.{key}" if key in ("index", "source") else key] = value
-    return row

@@ -257,3 +257,48 @@ def test_an_item_that_cannot_travel_is_named():
 def test_all_sinks_and_sources_fit_their_protocols():
     assert all(isinstance(each("x"), Sink) for each in (JsonlSink, CsvSink, ParquetSink))
     assert isinstance(MemoryItems([]), Source)
+
+
+def test_parquet_keeps_the_type_and_the_bits_of_arrays(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pyarrow = pytest.importorskip("pyarrow")
+    path = tmp_path / "out.parquet"
+    vectors = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    vectors[1, 2] = np.nan
+    maps = [np.arange(6, dtype=np.int16).reshape(2, 3), np.ones((2, 3), ">i2")]
+    results = [
+        ("a", {"vector": vectors[0], "n": 1, "map": maps[0]}),
+        ("b", {"vector": vectors[1], "map": maps[1], "some": maps[0]}),
+        ("c", {"vector": vectors[2], "n": np.float32(0.5), "map": maps[0]}),
+    ]
+
+    write(ParquetSink(str(path)), results)
+
+    table = parquet.read_table(path)
+    assert table.schema.names == ["index", "source", "vector", "n", "map", "some"]
+    assert table.schema.field("vector").type.list_size == 4
+    assert table.schema.field("vector").type.value_type == pyarrow.float32()
+    assert table.schema.field("map").type.value_type.value_type == pyarrow.int16()
+    kept = table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    np.testing.assert_array_equal(kept.reshape(3, 4), vectors)
+    assert table["map"].to_pylist() == [maps[0].tolist(), maps[1].tolist(), maps[0].tolist()]
+    assert table["some"].to_pylist() == [None, maps[0].tolist(), None]
+    assert table.schema.field("some").type.value_type.value_type == pyarrow.int16()
+    assert table["n"].to_pylist() == [1, None, 0.5]
+
+
+def test_parquet_takes_arrays_of_several_sizes_as_lists(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "out.parquet"
+
+    write(
+        ParquetSink(str(path)),
+        [("a", {"x": np.arange(2.0)}), ("b", {"x": np.arange(3.0)}), ("c", {"x": [7]})],
+    )
+    assert parquet.read_table(path)["x"].to_pylist() == [[0, 1], [0, 1, 2], [7]]
+
+    write(ParquetSink(str(path)), [("a", np.array([1, 2], np.uint8)), ("b", np.array([3, 4]))])
+    assert parquet.read_table(path)["result"].to_pylist() == [[1, 2], [3, 4]]
+
+    write(ParquetSink(str(path)), [("a", np.array([1, 2], np.uint8))])
+    assert parquet.read_table(path)["result"].type.list_size == 2
