@@ -35,13 +35,11 @@ def kind_of(error: BaseException) -> str:
 def code_of(error: BaseException) -> str:
     """Return the server's name of the code for a failure."""
     kind = kind_of(error)
-    if kind == _CANCELLED:
-        return "CANCELLED"
+    if isinstance(error, ItemError):
+        return code_of_kind(kind)
     if kind in _PASSING or isinstance(error, WorkerError):
         return "UNAVAILABLE"
-    if isinstance(error, ItemError | TensorMismatchError):
-        return "INVALID_ARG"
-    return "INTERNAL"
+    return "INVALID_ARG" if isinstance(error, TensorMismatchError) else "INTERNAL"
 
 
 def text_of(stage: str, error: BaseException, row: int | None = None) -> str:
@@ -58,20 +56,24 @@ def text_of(stage: str, error: BaseException, row: int | None = None) -> str:
 
 def reply_error(stage: str, error: BaseException, row: int | None = None) -> Any:
     """Return the response that says why a request failed; see `text_of`."""
-    import triton_python_backend_utils as pb_utils
-
-    code = getattr(pb_utils.TritonError, code_of(error))
-    return pb_utils.InferenceResponse(error=pb_utils.TritonError(text_of(stage, error, row), code))
+    return _refusal(text_of(stage, error, row), code_of(error))
 
 
 def reply_failure(failure: Failure, row: int | None = None) -> Any:
     """Return the response to a request with an item that a worker has set aside."""
-    import triton_python_backend_utils as pb_utils
-
     where = "" if row is None else f"row {row}: "
     text = f"{failure.stage}: {failure.kind}: {where}{failure.error}"
-    code = getattr(pb_utils.TritonError, code_of_kind(failure.kind))
-    return pb_utils.InferenceResponse(error=pb_utils.TritonError(text, code))
+    return _refusal(text, code_of_kind(failure.kind))
+
+
+def _refusal(text: str, code: str) -> Any:
+    import triton_python_backend_utils as pb_utils
+
+    # Of a lone surrogate, as user code may leave in its message, the server makes no text.
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return pb_utils.InferenceResponse(
+        error=pb_utils.TritonError(text, getattr(pb_utils.TritonError, code))
+    )
 
 
 def code_of_kind(kind: str) -> str:

@@ -36,6 +36,8 @@ import tables
 
 
 def head(blob, meta):
+    if blob == b"ab":
+        raise ValueError("half a pair: \\ud800")
     meta["length"] = len(blob)
     meta["pair"] = (1, b"two")
     return np.frombuffer(blob[:4], np.uint8).astype(np.float32) * tables.FACTOR
@@ -204,6 +206,7 @@ def test_a_served_pipeline_writes_what_a_local_run_writes(
     )
     facts = ("index", "source", "stage", "kind")
     assert [mine[fact] for fact in facts] == [theirs[fact] for fact in facts]
+    assert "half a pair: \\ud800" in mine["error"]
     assert lines(out)[0]["result"]["shape"] == []
     assert lines(out)[3]["result"]["pair"] == "(1, b'two')"
 

@@ -172,7 +172,8 @@ def _against_file(
 
 def _extents(tensor: Tensor, shape: tuple[int | str, ...]) -> Iterator[Finding]:
     has = [extent if isinstance(extent, int) else -1 for extent in shape]
-    row = has[1:] if tensor.max_batch > 0 else has
+    # The server has no dims for a row that is a single number.
+    row = (has[1:] or [1]) if tensor.max_batch > 0 else has
     values = tensor.message.scalars("dims")
     if not values or tensor.message.named("reshape"):
         return

@@ -20,6 +20,7 @@ from gepipe.serving.replies import code_of, text_of
         (ItemError("truncated", "cut off"), "INVALID_ARG", "s: truncated: cut off"),
         (ItemError("cancelled", "gone"), "CANCELLED", "s: cancelled: gone"),
         (ItemError("expired", "late"), "UNAVAILABLE", "s: expired: late"),
+        (ItemError("RuntimeError", "user"), "INTERNAL", "s: RuntimeError: user"),
         (TensorMismatchError("no"), "INVALID_ARG", "s: TensorMismatchError: no"),
         (ExecutionError("timeout", "50 ms"), "UNAVAILABLE", "s: timeout: 50 ms"),
         (ExecutionError("unavailable", "away"), "UNAVAILABLE", "s: unavailable: away"),
