@@ -13,7 +13,7 @@ from gepipe.io.jsonl import quoted
 from gepipe.serving.remote import RemoteJob, record_of
 from gepipe.spec.model import PipelineSpec
 from gepipe.triton.address import Address
-from gepipe.triton.calls import CallOptions, Calls
+from gepipe.triton.client import Client, ClientOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def do_infer(request: InferRequest) -> int:
         BackendError: The server cannot be reached.
     """
     address = Address.parse(request.url)
-    options = CallOptions(
+    options = ClientOptions(
         concurrency=request.concurrency,
         timeout_s=request.timeout,
         patience_s=request.patience,
@@ -58,7 +58,7 @@ def do_infer(request: InferRequest) -> int:
         )
         return execute(job, request.model)
     source = ImageFiles(request.files)
-    calls = Calls(
+    client = Client(
         address,
         request.model,
         options,
@@ -66,14 +66,14 @@ def do_infer(request: InferRequest) -> int:
         stage="client",
         encode=record_of,
     )
-    served = calls.open()
+    served = client.open()
     if served.datatype != "BYTES":
         raise ConfigError(
             f"{address}: model {served.name!r} takes {served.datatype} as {served.input!r}, "
             "not the bytes of a file; call it with `gepipe run FILE --via` and a source of arrays"
         )
     failed = 0
-    for outcomes in calls.run(source.entries()):
+    for outcomes in client.run(source.entries()):
         for outcome in outcomes:
             if isinstance(outcome, Failure):
                 failed += 1

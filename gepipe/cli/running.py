@@ -104,12 +104,12 @@ def _job(spec: PipelineSpec, request: RunRequest) -> Job:
         )
     from gepipe.serving.remote import RemoteJob
     from gepipe.triton.address import Address
-    from gepipe.triton.calls import CallOptions
+    from gepipe.triton.client import ClientOptions
 
     return RemoteJob(
         spec,
         Address.parse(request.via),
-        CallOptions(concurrency=request.concurrency),
+        ClientOptions(concurrency=request.concurrency),
         inputs=request.inputs,
         output=request.output,
         resume=request.resume,

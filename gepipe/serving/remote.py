@@ -12,7 +12,7 @@ from gepipe.io.failures import Failure
 from gepipe.io.jsonl import JsonlSink, encode_json
 from gepipe.pipeline.job import Job, failures_left
 from gepipe.runtime.statistics import StageStatistics, Statistics
-from gepipe.triton.calls import CallOptions, Calls
+from gepipe.triton.client import Client, ClientOptions
 
 if TYPE_CHECKING:
     from gepipe.io.manifest import Manifest
@@ -32,7 +32,7 @@ class RemoteJob(Job):
         self,
         spec: PipelineSpec,
         address: Address,
-        options: CallOptions,
+        options: ClientOptions,
         *,
         inputs: Sequence[str] = (),
         output: str | None = None,
@@ -54,7 +54,7 @@ class RemoteJob(Job):
         self._address = address
         self._options = options
         encode = record_of if isinstance(self._sink, JsonlSink) else _encoder(self._sink.encoder)
-        self._calls = Calls(
+        self._client = Client(
             address,
             spec.name,
             options,
@@ -68,7 +68,7 @@ class RemoteJob(Job):
 
     def request_stop(self) -> None:
         """Ask a running job to stop soon. Safe in a signal handler and in any thread."""
-        self._calls.request_stop()
+        self._client.request_stop()
 
     def statistics(self) -> Statistics | None:
         """Return a frozen snapshot of the run; None before it began. Safe in any thread."""
@@ -79,7 +79,7 @@ class RemoteJob(Job):
             failed = self._outputs.failed - self._failed_before
             done = self._outputs.next - self.first - failed
         elapsed_s = self._elapsed_s or (time.monotonic() - self._began if self._began else 0.0)
-        busy_s, threads = self._calls.busy_s, self._options.concurrency
+        busy_s, threads = self._client.busy_s, self._options.concurrency
         stage = StageStatistics(
             name="server",
             workers=threads,
@@ -103,7 +103,7 @@ class RemoteJob(Job):
 
     def _prepare(self) -> PipelineSpec:
         self._opened = True
-        served = self._calls.open()
+        served = self._client.open()
         array = not hasattr(self._source.reader, "max_bytes")
         if array is (served.datatype == "BYTES"):
             kind = "arrays" if array else "files"
@@ -131,7 +131,7 @@ class RemoteJob(Job):
         allowed = failures_left(spec, len(manifest), outputs.failed)
         self._began = time.monotonic()
         started()
-        for outcomes in self._calls.run(manifest.entries(outputs.first), outputs.first):
+        for outcomes in self._client.run(manifest.entries(outputs.first), outputs.first):
             outputs.write(outcomes)
             if allowed is not None and outputs.failed - self._failed_before > allowed:
                 last = next(each for each in reversed(outcomes) if isinstance(each, Failure))
@@ -143,8 +143,8 @@ class RemoteJob(Job):
                     "in this run (on_error, max_failures)"
                 )
         self._elapsed_s = time.monotonic() - self._began
-        if self._calls.retries:
-            self.notes += (f"{self._calls.retries:,} calls were made again, the server was busy",)
+        if self._client.retries:
+            self.notes += (f"{self._client.retries:,} calls were made again, the server was busy",)
         statistics = self.statistics()
         assert statistics is not None
         return statistics

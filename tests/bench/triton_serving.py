@@ -111,14 +111,14 @@ class Served:
 
 
 @contextmanager
-def served(layout: str, folder: Path, *options: str) -> Iterator[Served]:
+def served(layout: str, folder: Path) -> Iterator[Served]:
     """Export, or write by hand, and serve."""
     repository = folder / "models"
     if layout == "by hand":
         model = triton_handwritten.write(repository)
     else:
         pipeline = write_pipeline(folder)
-        _gepipe("triton", "export", str(pipeline), str(repository), "--layout", layout, *options)
+        _gepipe("triton", "export", str(pipeline), str(repository), "--layout", layout)
         model = "photos"
     with serving(repository, model, folder) as server:
         yield server

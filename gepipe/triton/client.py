@@ -40,7 +40,7 @@ _OPENING_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class CallOptions:
+class ClientOptions:
     """How a server is called.
 
     Attributes:
@@ -56,8 +56,8 @@ class CallOptions:
     realtime: bool | None = None
 
 
-class Calls:
-    """The calls of one job.
+class Client:
+    """Sends the inputs of one job to a served model.
 
     Attributes:
         retries: Calls that were made again.
@@ -68,13 +68,13 @@ class Calls:
         self,
         address: Address,
         model: str,
-        options: CallOptions,
+        options: ClientOptions,
         *,
         reader: Reader,
         stage: str,
         encode: Callable[[bytes], bytes],
     ) -> None:
-        """Describe the calls; nothing is opened yet.
+        """Describe the job; nothing is opened yet.
 
         Args:
             address: The server.
