@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import secrets
 import threading
-from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+_SHM: Final = Path("/dev/shm")  # noqa: S108 - where shm_open looks
+_PREFIX: Final = "gepipe_client_"
 #: How often more, and how long apart, the server is asked to forget a region that is in use.
 _TRIES: Final = 40
 _PAUSE_S: Final = 0.025
@@ -27,19 +30,20 @@ class Region:
     """
 
     def __init__(self, nbytes: int) -> None:
-        self.name = f"gepipe_client_{os.getpid()}_{secrets.token_hex(4)}"
+        remove_leftovers()
+        self.name = f"{_PREFIX}{os.getpid()}_{secrets.token_hex(4)}"
         self.key = f"/{self.name}"
         self.nbytes = nbytes
-        flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
-        fd = os.open(f"/dev/shm{self.key}", flags, 0o600)  # noqa: S108 - where shm_open looks
+        self._path = _SHM / self.name
+        self._fd = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(fd, 0, nbytes)
-            self._map = mmap.mmap(fd, nbytes)
+            fcntl.flock(self._fd, fcntl.LOCK_EX)  # for as long as this process lives
+            os.posix_fallocate(self._fd, 0, nbytes)
+            self._map = mmap.mmap(self._fd, nbytes)
         except OSError:
-            self.unlink()
+            os.close(self._fd)
+            self._path.unlink(missing_ok=True)
             raise
-        finally:
-            os.close(fd)
 
     def write(self, rows: NDArray[Any]) -> None:
         """Put a contiguous array at the beginning."""
@@ -65,12 +69,24 @@ class Region:
             else:
                 return
 
-    def unlink(self) -> None:
-        """Remove the name; the memory goes with its last user."""
-        with suppress(FileNotFoundError):
-            os.unlink(f"/dev/shm{self.key}")  # noqa: PTH108, S108 - as above
-
     def close(self) -> None:
-        """Unmap and remove it."""
+        """Unmap and remove it; the memory goes with its last user."""
         self._map.close()
-        self.unlink()
+        self._path.unlink(missing_ok=True)
+        os.close(self._fd)
+
+
+def remove_leftovers() -> None:
+    """Remove regions of clients that were killed: nobody holds their lock."""
+    for path in _SHM.glob(f"{_PREFIX}*"):
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:  # it has just gone, or is another user's
+            continue
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
+        except OSError:  # its client lives
+            continue
+        finally:
+            os.close(fd)
