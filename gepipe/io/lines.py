@@ -76,9 +76,7 @@ class TextLines(TextFiles):
                     yield Entry(f"{name}:{number}", payload)
         if empty:
             listed = ", ".join(map(repr, self.paths))
-            raise ConfigError(
-                f"{listed}: there is no line but empty ones; expected one text a line"
-            )
+            raise ConfigError(f"{listed}: there are only empty lines; expected one text a line")
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ class TextFiles:
 
     @contextmanager
     def opened(self, path: bytes) -> Iterator[BinaryIO]:
-        """Open one of the files, behind its UTF-8 byte order mark.
+        """Open one of the files.
 
         Raises:
             ConfigError: It cannot be read.
@@ -88,17 +88,19 @@ class TextFiles:
             if path == os.fsencode(STDIN):
                 if sys.stdin is None:
                     raise ConfigError(f"{name} is closed; the inputs come from there")
-                yield _begun(sys.stdin.buffer, name)
+                _refuse_device(sys.stdin.buffer, name)
+                yield sys.stdin.buffer
                 return
             with Path(os.fsdecode(path)).open("rb") as file:
-                yield _begun(file, name)
+                _refuse_device(file, name)
+                yield file
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
             why = (getattr(error, "strerror", None) or str(error)).lower()
             raise ConfigError(f"{name}: cannot read this {self.content} file: {why}") from error
 
 
-def _begun(file: BinaryIO, name: str) -> BinaryIO:
-    """Return the file, read up to where its text begins.
+def _refuse_device(file: BinaryIO, name: str) -> None:
+    """Refuse a device; a terminal is none, nor is a pipe.
 
     Raises:
         ConfigError: It is a device such as /dev/zero, which never ends.
@@ -110,25 +112,26 @@ def _begun(file: BinaryIO, name: str) -> BinaryIO:
         endless = False
     if endless and os.fstat(file.fileno()).st_rdev != os.makedev(1, 3):  # /dev/null ends at once
         raise ConfigError(f"{name} is a device; expected a file")
-    peek = getattr(file, "peek", None)
-    if peek is not None and peek(len(_BOM)).startswith(_BOM):
-        file.read(len(_BOM))
-    return file
 
 
 def lines(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes, int]]:
     r"""Yield the lines of a file: number from 1, content without `\n` or `\r\n`, and length.
 
-    Of a line longer than `max_bytes` the content is empty: no more of it is held than that.
+    A byte order mark in front of the first is left out. Of a line longer than `max_bytes` the
+    content is empty: no more of it is held than that.
     """
     number = 0
-    while line := file.readline(max_bytes + 2):
+    longest = max_bytes + len(_BOM) + len(b"\r\n")
+    while line := file.readline(longest):
         number += 1
+        if number == 1:
+            line = line.removeprefix(_BOM)
         size = len(line)
-        if not line.endswith(b"\n") and size >= max_bytes + 2:
+        if not line.endswith(b"\n") and size > max_bytes:
             while rest := file.readline(_BLOCK_BYTES):
                 size += len(rest)
                 if rest.endswith(b"\n"):
+                    size -= 1
                     break
         text = line.removesuffix(b"\n").removesuffix(b"\r")
         size -= min(len(line) - len(text), size)
