@@ -30,7 +30,9 @@ _EXIT_S: Final = 3  # for answers on their way; idle connections of clients use 
 _LAST_LINES: Final = 200
 _STUBS_LEAVE_S: Final = 2.5  # what orphaned stubs need to notice, and to remove their regions
 _WAITING: Final = re.compile(
-    r'^nv_inference_pending_request_count\{model="([^"]+)"[^}]*\} (\S+)$', re.MULTILINE
+    r'^(?:nv_inference_pending_request_count|gepipe_open_requests)\{(?:[^}]*,)?model="([^"]+)"'
+    r"[^}]*\} (\S+)$",
+    re.MULTILINE,
 )
 #: Starts the server so that it ends with the process that started it, however that ends.
 _LAUNCH: Final = """
@@ -122,7 +124,7 @@ class Server:
             raise WorkerError(f"tritonserver: {_ended(code)}; {self._last_words()}")
 
     def waiting(self) -> dict[str, int]:
-        """Return how many requests wait for an instance of each model.
+        """Return how many requests wait for each model, or are in one that answers later.
 
         Raises:
             ControlError: It does not answer.
@@ -183,7 +185,8 @@ class Server:
             patience = time.monotonic() + (_EXIT_S + 1 if drained or self.dead else timeout_s)
             while not is_over() and time.monotonic() < patience:
                 bell.wait(_TICK_S)
-            if self._process.poll() is None and not drained and not self.dead:
+            hurried = is_hurried()
+            if self._process.poll() is None and not (drained or self.dead or hurried):
                 say(f"requests did not end within {timeout_s:g} s; the server is killed")
         self.close()
 

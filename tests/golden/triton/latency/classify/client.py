@@ -34,15 +34,18 @@ def main():
     client = triton.InferenceServerClient(url, network_timeout=asked.timeout)
     failed = 0
     for path in asked.files:
-        row = read(path)
-        tensor = triton.InferInput("IMAGE", list(row.shape), "BYTES")
-        tensor.set_data_from_numpy(row)
         try:
+            row = read(path)
+            tensor = triton.InferInput("IMAGE", list(row.shape), "BYTES")
+            tensor.set_data_from_numpy(row)
             answer = client.infer(MODEL, [tensor]).as_numpy("RESULT")
             print(json.dumps({"source": path, "result": json.loads(answer[0, 0])}))
         except InferenceServerException as error:
             failed += 1
             print(path + ": " + error.message(), file=sys.stderr)
+        except OSError as error:  # no such file, or no server
+            failed += 1
+            print(path + ": " + asked.url + ": " + str(error), file=sys.stderr)
     client.close()
     return 3 if failed else 0
 
