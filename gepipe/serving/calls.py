@@ -11,13 +11,9 @@ from typing import Final
 from gepipe.io.failures import Failure
 from gepipe.runtime.batches import Item
 from gepipe.serving.events import Answer, Arrived
+from gepipe.serving.kinds import EXPIRED, OVERLOADED, UNAVAILABLE
 
 BOTH: Final = (True, False)
-#: Kinds of failures that are the service's own.
-OVERLOADED: Final = "overloaded"
-CANCELLED: Final = "cancelled"
-EXPIRED: Final = "expired"
-UNAVAILABLE: Final = "unavailable"
 
 
 @dataclass(slots=True)

@@ -7,10 +7,10 @@ from typing import Any, Final
 from gepipe.errors import GepipeError, ItemError, TensorMismatchError, WorkerError
 from gepipe.io.failures import Failure
 from gepipe.runtime.worker import fault_of
+from gepipe.serving.kinds import CANCELLED, EXPIRED, OVERLOADED, UNAVAILABLE
 
 #: Kinds of failures that may be gone when the request comes again.
-_PASSING: Final = frozenset({"crash", "expired", "overloaded", "timeout", "unavailable"})
-_CANCELLED: Final = "cancelled"
+_PASSING: Final = frozenset({"crash", EXPIRED, OVERLOADED, "timeout", UNAVAILABLE})
 
 
 class RowFailed(GepipeError):  # noqa: N818 - it wraps the error
@@ -78,7 +78,7 @@ def _refusal(text: str, code: str) -> Any:
 
 def code_of_kind(kind: str) -> str:
     """Return the server's name of the code for a failure that is known by its kind alone."""
-    if kind == _CANCELLED:
+    if kind == CANCELLED:
         return "CANCELLED"
     if kind in _PASSING:
         return "UNAVAILABLE"

@@ -7,8 +7,8 @@ import time
 from collections import deque
 
 from gepipe.errors import ItemError
-from gepipe.serving.calls import OVERLOADED
 from gepipe.serving.classes import Turns
+from gepipe.serving.kinds import OVERLOADED
 from gepipe.serving.merging import Ask
 
 

@@ -33,9 +33,9 @@ from gepipe.runtime.options import RunOptions
 from gepipe.runtime.process import start_server
 from gepipe.runtime.worker import ModelInfo
 from gepipe.runtime.workforce import Link, Workforce, make_links
-from gepipe.serving.calls import UNAVAILABLE
 from gepipe.serving.events import Answer, Arrived, Cancelled, Drain, WakeAt
 from gepipe.serving.events import Event as ServingEvent
+from gepipe.serving.kinds import UNAVAILABLE
 from gepipe.serving.payloads import PayloadReader, to_payload
 from gepipe.serving.shape import ServingShape
 from gepipe.serving.snapshot import Executed, ServiceStatistics

@@ -31,9 +31,10 @@ from gepipe.runtime.events import Command as WorkerCommand
 from gepipe.runtime.passage import Passage
 from gepipe.runtime.schedule import InOrder
 from gepipe.runtime.slots import Slot
-from gepipe.serving.calls import BOTH, CANCELLED, UNAVAILABLE, Calls
+from gepipe.serving.calls import BOTH, Calls
 from gepipe.serving.classes import SharedSlots, Turns
 from gepipe.serving.events import Arrived, Cancelled, Command, Drain, Event, WakeAt
+from gepipe.serving.kinds import CANCELLED, UNAVAILABLE
 from gepipe.serving.pace import Pace
 from gepipe.serving.shape import ServingShape
 from gepipe.serving.snapshot import Executed

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from gepipe.serving import calls
+from gepipe.serving import kinds
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "samples" / "user_code"
@@ -274,7 +274,7 @@ def test_the_table_of_failures_has_the_kinds_of_the_code(page: str) -> None:
     code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "gepipe").rglob("*.py"))
     raised = set(re.findall(r'(?:ItemError|NanError)\(\s*"([a-z_]+)"', code)) | {"crash", "timeout"}
     raised |= set(re.findall(r'Refused\(\s*"[a-z]+",\s*"([a-z_]+)"', code))
-    raised |= {calls.OVERLOADED, calls.CANCELLED, calls.EXPIRED, calls.UNAVAILABLE}
+    raised |= {kinds.OVERLOADED, kinds.CANCELLED, kinds.EXPIRED, kinds.UNAVAILABLE}
 
     listed = set(
         re.findall(r"^\| `([a-z_]+)` \|", (ROOT / "docs" / page).read_text(), re.MULTILINE)
