@@ -253,7 +253,7 @@ def test_client_and_curl_tell_what_is_wrong_with_a_file(
     url = f"127.0.0.1:{server.ports['http']}"
 
     done = subprocess.run(
-        [sys.executable, str(client), "text.jpg", "good.jpg", "--url", url],
+        [sys.executable, str(client), "text.jpg", "absent.jpg", "good.jpg", "--url", url],
         capture_output=True,
         text=True,
         timeout=60,
@@ -263,6 +263,8 @@ def test_client_and_curl_tell_what_is_wrong_with_a_file(
 
     assert done.returncode == 3
     assert "preprocess: not_an_image: " in done.stderr
+    assert "absent.jpg: " in done.stderr
+    assert "Traceback" not in done.stderr
     assert [json.loads(line)["source"] for line in done.stdout.splitlines()] == ["good.jpg"]
     answer = _curl(server, name, tmp_path / "text.jpg")
     assert "preprocess: not_an_image: " in answer["error"]
