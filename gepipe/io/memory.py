@@ -23,16 +23,18 @@ _OBJECT: Final = b"o"
 class MemoryItems:
     """An iterable of inputs, drawn one by one as the pipeline has room for them.
 
-    Text and `os.PathLike` are paths of files to read. Bytes are the content of a file. Anything
-    else, such as an array or a dict of arrays, reaches the first operator as it is.
+    `os.PathLike` and, but for `texts`, text are paths of files to read. Bytes are the content of a
+    file. Anything else, such as an array or a dict of arrays, reaches the first operator as it is.
 
     Args:
         items: The inputs. May be a generator without an end.
         max_bytes: A larger file is set aside as `too_large` without being read.
+        texts: Whether text is an input itself, and no path.
     """
 
     items: Iterable[Any]
     max_bytes: int = FileReader.max_bytes
+    texts: bool = False
 
     finite: ClassVar[bool] = False
 
@@ -48,7 +50,7 @@ class MemoryItems:
             ConfigError: An input cannot be sent to a worker.
         """
         for number, item in enumerate(self.items):
-            if isinstance(item, str | os.PathLike):
+            if isinstance(item, os.PathLike) or (isinstance(item, str) and not self.texts):
                 path = os.fsencode(item)
                 yield Entry(os.fsdecode(path), _PATH + path)
                 continue

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from gepipe.errors import ClosedError, ConfigError
 from gepipe.io.failures import Failure
 from gepipe.io.memory import MemoryItems
+from gepipe.ops.text import Tokenize
 from gepipe.pipeline.conversion import prepare
 from gepipe.pipeline.crews import make_crews, worker_environment
 from gepipe.pipeline.handoff import Handoff
@@ -109,8 +110,9 @@ class Pipeline:
         An input that fails has no result: it is added to `failures`.
 
         Args:
-            inputs: Paths, bytes of files, arrays or dicts of arrays, drawn as there is room for
-                them; the YAML's source by default. May be a generator without an end.
+            inputs: Paths, bytes of files, arrays or dicts of arrays, and texts where the first
+                operator is `tokenize`, drawn as there is room for them; the YAML's source by
+                default. May be a generator without an end.
 
         Raises:
             GepipeError: The pipeline cannot go on; the results so far have been yielded.
@@ -124,7 +126,8 @@ class Pipeline:
             raise ConfigError(f"inputs: expected a list of them, got one {type(inputs).__name__}")
         source: Source
         if inputs is not None:
-            source = MemoryItems(inputs)
+            ops = self.spec.pre.ops
+            source = MemoryItems(inputs, texts=bool(ops) and isinstance(ops[0], Tokenize))
         elif self.spec.source is not None:
             source = self.spec.source
         else:
