@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -77,37 +78,20 @@ def export(
         ExportError: The pipeline cannot be served, or nothing can be written there.
         GepipeError: It could not be run either.
     """
-    if version is not None and version not in _VERSIONS:
-        raise ExportError(f"version: expected a whole number of at least 1, got {version}")
-    if target == "npu_ge":
-        if layout != "ensemble":
-            raise ExportError(
-                "target npu_ge: is a layout of its own, the model apart from its steps; "
-                "use --layout ensemble"
-            )
-        spec = npu_ge.as_onnx(spec)
-    plan = plan_export(spec)
+    _require_sense(layout, target, version)
+    is_cann = target == "npu_ge"
+    plan = plan_export(npu_ge.as_onnx(spec) if is_cann else spec)
     repository = Repository(folder)
     there = repository.versions(plan.name)
     version = version or max(there, default=1)
     make = {"ensemble": ensemble_files, "fused": fused_files}[layout]
-    if target == "npu_ge":
-        make = npu_ge.npu_ge_files
-    files, modules = make(plan, version)
-    needs = (*_needs(modules), *(npu_ge.needs(plan) if target == "npu_ge" else ()))
-    start = f"sh {npu_ge.SCRIPT}" if target == "npu_ge" else "gepipe triton serve .."
+    files, modules = (npu_ge.npu_ge_files if is_cann else make)(plan, version)
+    needs = (*_needs(modules), *(npu_ge.needs(plan) if is_cann else ()))
+    start = f"sh {npu_ge.SCRIPT}" if is_cann else "gepipe triton serve .."
     files[f"{plan.name}/client.py"] = client_text(plan).encode()
     files[f"{plan.name}/README.md"] = readme_text(plan, start, needs).encode()
     # CANN's backend takes the first model it meets in any version.
-    keep = target == "ge"
-    removed = repository.put(plan.name, files, version, keep=keep)
-    warnings = list(npu_ge.warnings(plan)) if target == "npu_ge" else []
-    if keep and max(there, default=0) > version:
-        warnings.append(
-            f"version {max(there)} is there too, and the server serves the highest: remove "
-            f"{folder / plan.name / str(max(there))}, or export as a higher one"
-        )
-    script = folder / plan.name / npu_ge.SCRIPT if target == "npu_ge" else None
+    removed = repository.put(plan.name, files, version, keep=not is_cann)
     return Exported(
         plan.name,
         folder,
@@ -116,11 +100,31 @@ def export(
         removed,
         tuple(tensor_lines(plan)),
         needs,
-        tuple(warnings),
+        tuple(npu_ge.warnings(plan) if is_cann else _hidden(folder / plan.name, there, version)),
         curl_text(plan),
         folder / plan.name / "client.py",
-        script,
+        folder / plan.name / npu_ge.SCRIPT if is_cann else None,
     )
+
+
+def _require_sense(layout: Layout, target: Target, version: int | None) -> None:
+    if version is not None and version not in _VERSIONS:
+        raise ExportError(f"version: expected a whole number of at least 1, got {version}")
+    if target == "npu_ge" and layout != "ensemble":
+        raise ExportError(
+            "target npu_ge: is a layout of its own, the model apart from its steps; "
+            "use --layout ensemble"
+        )
+
+
+def _hidden(model: Path, there: Sequence[int], version: int) -> Iterator[str]:
+    """Warn where another version than the one that was written is served."""
+    highest = max(there, default=0)
+    if highest > version:
+        yield (
+            f"version {highest} is there too, and the server serves the highest: remove "
+            f"{model / str(highest)}, or export as a higher one"
+        )
 
 
 def _needs(modules: tuple[str, ...]) -> tuple[str, ...]:
