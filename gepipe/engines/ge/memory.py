@@ -178,12 +178,21 @@ class DevicePool:
             self._acl.free(base)
         self._blocks = [each for each in self._blocks if each[1].in_use]
 
+    def _is_in_pieces(self, nbytes: int) -> bool:
+        """Whether so many bytes are free, though not in one piece.
+
+        The tensors of batches of several sizes, allocated as the batches come, may lie so that
+        those of the largest batch find no place among them.
+        """
+        free = sum(block.free_bytes for _, block in self._blocks)
+        return free >= span([nbytes])
+
     def _cut(self, nbytes: int) -> tuple[int, int, Buddy]:
         piece = self._fit(nbytes)
         if piece is None and self._prepared:
             self.compact()
             piece = self._fit(nbytes)
-        if piece is None and self._elastic:
+        if piece is None and (self._elastic or self._is_in_pieces(nbytes)):
             self._give_back()
             self.grow(span([nbytes, nbytes]))
             piece = self._fit(nbytes)

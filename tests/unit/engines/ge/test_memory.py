@@ -166,3 +166,20 @@ def test_exhausted_pool_says_how_much_there_is() -> None:
 
     with pytest.raises(DeviceMemoryError, match=r"700000 bytes do not fit.*600000 are in use"):
         pool.allocate(700_000)
+
+
+def test_a_pool_that_is_free_in_pieces_takes_another_block() -> None:
+    acl = Counter()
+    pool = DevicePool(acl, 1 << 16)
+    pieces = [pool.allocate(8000) for _ in range(8)]
+    for piece in pieces[::2]:
+        pool.free(piece)
+
+    large = pool.allocate(12_000)
+
+    assert large not in pieces
+    assert pool.statistics().blocks == 2
+    for piece in (*pieces[1::2], large):
+        pool.free(piece)
+    pool.close()
+    assert not acl.out
