@@ -40,6 +40,6 @@ def _serving(name: str) -> Any:
     except ImportError as error:
         python = sys.executable
         raise ImportError(
-            f"backend ge: {error}; it needs gepipe in the first python3 on the server's PATH: "
-            f"{python} -m pip install 'numpy<2' gepipe"
+            f"backend ge: {error}; it needs numpy<2 and the gepipe that serves it "
+            f"in the first python3 on the server's PATH, {python}: gepipe triton install"
         ) from error

@@ -72,13 +72,14 @@ def environment_for(python: Interpreter) -> Environment:
     return Environment(cache_folder("triton") / name, python)
 
 
-def newest(version: str | None = None) -> Environment:
-    """Return an environment that is made: for that version of Python, else for the newest.
+def existing(version: str | None = None) -> Environment:
+    """Return an environment that is made: for that version of Python, else for this, or the newest.
 
     Raises:
         ConfigError: There is none yet.
     """
-    versions = interpreter.SUPPORTED if version is None else (version,)
+    by_preference = sorted(interpreter.SUPPORTED, key=lambda each: each != interpreter.own())
+    versions = by_preference if version is None else [version]
     own = cache_folder("triton")
     for each in versions:
         made = environment_for(Interpreter(Path(f"python{each}"), each, None))
@@ -93,5 +94,16 @@ def newest(version: str | None = None) -> Environment:
 
 def digest_of(package: Distribution) -> str:
     """Return a hash of what a distribution says it consists of."""
-    record = package.read_text("RECORD") or ""
-    return hashlib.sha256(f"{package.version}\n{record}".encode()).hexdigest()[:16]
+    return digest(package.version, package.read_text("RECORD") or "")
+
+
+def digest(version: str, record: str) -> str:
+    """Return a hash of what a package consists of, whoever has installed it where."""
+    kept = sorted(line for line in record.splitlines() if _is_content(line.split(",")[0]))
+    return hashlib.sha256("\n".join([version, *kept]).encode()).hexdigest()[:16]
+
+
+def _is_content(name: str) -> bool:
+    if name.startswith("..") or name.endswith(".pyc"):
+        return False
+    return ".dist-info/" not in name or name.endswith(("/METADATA", "/entry_points.txt"))

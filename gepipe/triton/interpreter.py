@@ -73,11 +73,15 @@ def find(asked: str | None = None) -> Interpreter:
     )
 
 
+def own() -> str:
+    """Return the version of the Python that runs this, such as `3.11`."""
+    return "{}.{}".format(*sys.version_info[:2])
+
+
 def _candidates() -> Iterator[str]:
     yield sys.executable
-    own = "{}.{}".format(*sys.version_info[:2])
     for version in SUPPORTED:
-        if version != own and shutil.which(f"python{version}"):
+        if version != own() and shutil.which(f"python{version}"):
             yield f"python{version}"
 
 

@@ -76,9 +76,9 @@ def find(server: Path | None = None, python: str | None = None) -> Kit:
     if server is not None:
         return _installed(_home_of(server), python)
     if python is None or python in interpreter.SUPPORTED:
-        return of_environment(environment.newest(python))
+        return of_environment(environment.existing(python))
     found = interpreter.find(python)
-    made = of_environment(environment.newest())
+    made = of_environment(environment.existing())
     stub = made.stub.parent.parent / found.version / STUB
     libraries = (made.libraries[0], *_folders(found))
     return replace(
@@ -135,7 +135,7 @@ def _installed(home: Path, python: str | None) -> Kit:
     except OSError:
         told = ""
     if python is None or python in interpreter.SUPPORTED:
-        made = environment.newest(python or version)
+        made = environment.existing(python or version)
         path, its = made.python, made.interpreter.version
         libraries: tuple[Path, ...] = (made.libraries,)
     else:

@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import tempfile
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
 from gepipe.errors import ConfigError
+from gepipe.triton.environment import digest, digest_of
 from gepipe.triton.kit import Kit
 
 _LONGEST_S: Final = 60
@@ -28,11 +29,12 @@ for name in ("numpy", "gepipe"):
 if "numpy" not in report:
     report["version"] = sys.modules["numpy"].__version__
 if "gepipe" not in report:
-    from importlib.metadata import PackageNotFoundError, version
+    from importlib.metadata import PackageNotFoundError, distribution
     try:
-        report["own"] = version("gepipe")
+        own = distribution("gepipe")
+        report["own"], report["record"] = own.version, own.read_text("RECORD") or ""
     except PackageNotFoundError:
-        report["own"] = "of an unknown version"
+        report["own"], report["record"] = "of an unknown version", ""
 print(json.dumps(report))
 """
 
@@ -107,12 +109,15 @@ def check_imports(kit: Kit) -> list[str]:
             f"texts and images; {hint}"
         )
     try:
-        own = version("gepipe")
+        own = distribution("gepipe")
     except PackageNotFoundError:  # run from a folder
         return []
-    if report["own"] != own:
-        return [f"{kit.python}: gepipe {report['own']}, but this is {own}; {hint}"]
-    return []
+    if digest(report["own"], report["record"]) == digest_of(own):
+        return []
+    which = f"gepipe {report['own']}, but this is {own.version}"
+    if report["own"] == own.version:
+        which = f"another copy of gepipe {own.version} than this one"
+    return [f"{kit.python}: {which}; {hint}"]
 
 
 def check_shared_memory(folder: Path = Path("/dev/shm")) -> list[str]:  # noqa: S108 - Triton's

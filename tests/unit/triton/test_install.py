@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from gepipe.errors import ConfigError
-from gepipe.triton.environment import digest_of
+from gepipe.triton.environment import digest, digest_of
 from gepipe.triton.install import CONSTRAINTS, copy_package, wanted_requirements
 from tests.support import ROOT
 
@@ -50,6 +50,16 @@ def test_a_package_is_copied_by_its_record_in_place_of_the_one_before(tmp_path) 
     ]
     assert (target / "gepipe" / "a.py").read_text() == "a = 2\n"
     assert digest_of(old) != digest_of(new)
+    (copy,) = target.glob("*.dist-info")
+    assert digest_of(PathDistribution(copy)) == digest_of(new)
+
+
+def test_who_installed_a_package_is_no_difference() -> None:
+    files = "gepipe/a.py,sha256=a,1\ngepipe-0.2.dist-info/METADATA,sha256=m,1\n"
+    by_pip = f"../../../bin/gepipe,,\n{files}gepipe-0.2.dist-info/INSTALLER,sha256=i,4\n"
+
+    assert digest("0.2", by_pip) == digest("0.2", files)
+    assert digest("0.2", files.replace("sha256=a", "sha256=b")) != digest("0.2", files)
 
 
 def test_requirements_are_those_of_the_package_and_of_the_extras(tmp_path) -> None:

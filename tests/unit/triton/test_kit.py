@@ -51,7 +51,8 @@ def test_without_any_the_command_that_fetches_it_is_named() -> None:
         kit.find()
 
 
-def test_what_was_fetched_is_found_the_newest_first(cache) -> None:
+def test_what_was_fetched_is_found_the_newest_first(cache, monkeypatch) -> None:
+    monkeypatch.setattr(interpreter, "own", lambda: "3.13")
     private(cache, "3.10")
     made = private(cache, "3.11")
 
@@ -64,6 +65,16 @@ def test_what_was_fetched_is_found_the_newest_first(cache) -> None:
     assert kit.find(python="3.10").python_version == "3.10"
     with pytest.raises(ConfigError, match=r"gepipe triton install --python 3.12"):
         kit.find(python="3.12")
+
+
+def test_the_environment_of_the_python_that_runs_this_comes_before_newer_ones(
+    cache, monkeypatch
+) -> None:
+    private(cache, "3.12")
+    monkeypatch.setattr(interpreter, "own", lambda: "3.10")
+    assert kit.find().python_version == "3.12"
+    private(cache, "3.10")
+    assert kit.find().python_version == "3.10"
 
 
 def test_an_installation_that_did_not_come_to_its_end_does_not_count(cache) -> None:
