@@ -19,6 +19,7 @@ class Item:
         payload: What a pre worker needs to read it: a plain value, mostly bytes.
         meta: What pre left for post, opaque here.
         deaths: Workers that died on it in its present stage.
+        losses: Workers that died holding it in this stage, on nobody knows what.
     """
 
     seq: int
@@ -27,6 +28,7 @@ class Item:
     payload: Any
     meta: bytes = b""
     deaths: int = 0
+    losses: int = 0
 
 
 @dataclass(slots=True, eq=False)

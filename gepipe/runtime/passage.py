@@ -32,6 +32,9 @@ from gepipe.runtime.statistics import StageCount
 
 #: Worker deaths that an item survives.
 DEATHS_SURVIVED = 1
+#: Worker deaths on nobody knows what that the item survives which was next, or just done: without
+#: an end to them, one whose operator closes the channel would come back for ever.
+LOSSES_SURVIVED = 7
 #: Deaths in a row, nothing finished in between, after which a role is given up. A pre or post
 #: worker may meet many hostile items in a row; an infer worker is costly to replace.
 DEATHS_IN_A_ROW: Mapping[Role, int] = {"pre": 200, "infer": 24, "post": 200}
@@ -111,7 +114,8 @@ class Passage(ABC):
         count = self._rows_per_ticket(role, len(queue))
         batch, item = queue.popleft()
         items = [item]
-        while len(items) < count and queue and queue[0][0] is batch:
+        # What was lost is dealt alone, or its neighbours would be lost with it.
+        while len(items) < count and queue and queue[0][0] is batch and not item.losses:
             items.append(queue.popleft()[1])
         self._deal(worker, batch, items, out)
 
@@ -169,7 +173,7 @@ class Passage(ABC):
         self._outputs.move(batch.output_slot, Slot.READY)
         self._outputs.move(batch.output_slot, Slot.DRAINING)
         for item in live:
-            item.deaths = 0
+            item.deaths = item.losses = 0
         self._read_in_turn(batch, live)
 
     def _run_failed(self, execution: Execution, worker: WorkerId, fault: Fault) -> None:
@@ -242,6 +246,9 @@ class Passage(ABC):
         self.counts[role].restarts += 1
         out.append(StartWorker(worker))
         fault = Fault("timeout" if event.hung else "crash", f"{role} worker {event.cause}")
+        if held and event.culprit < 0 and isinstance(held[0], RowsTicket):
+            for item in held[0].items:
+                item.losses += 1
         # Back to the front of the queue, the oldest first: what waits for it waits least.
         for ticket in reversed(held):
             if isinstance(ticket, Execution):
@@ -269,6 +276,10 @@ class Passage(ABC):
             if item.deaths > DEATHS_SURVIVED:
                 twice = Fault(fault.kind, f"{fault.text}, twice, while on this item")
                 self._set_aside(ticket.batch, item, role, twice)
+                over += 1
+            elif item.losses > LOSSES_SURVIVED:
+                text = f"{fault.text}, {item.losses} times while it held this item"
+                self._set_aside(ticket.batch, item, role, Fault(fault.kind, text))
                 over += 1
             else:
                 queue.appendleft((ticket.batch, item))

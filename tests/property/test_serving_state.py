@@ -15,6 +15,7 @@ from gepipe.errors import BackendError
 from gepipe.io.failures import Failure
 from gepipe.runtime import events as ev
 from gepipe.runtime.events import Fault, WorkerId
+from gepipe.runtime.passage import LOSSES_SURVIVED
 from gepipe.serving.events import Answer, Arrived, Cancelled, Drain, WakeAt
 from gepipe.serving.shape import ServingShape
 from gepipe.serving.state import ServingState
@@ -117,6 +118,11 @@ class World:
             if isinstance(command, ev.Run):
                 if command.seq == culprit:
                     self._execution_failed(self._executed(command), hung=hung)
+            elif culprit < 0 and command is lost[0]:
+                for seq in command.seqs:
+                    self.deaths[f"{worker.role} lost", seq] += 1
+                    if self.deaths[f"{worker.role} lost", seq] > LOSSES_SURVIVED:
+                        self.deserved.add(seq)
             elif culprit in command.seqs:
                 self.deaths[worker.role, culprit] += 1
                 if self.deaths[worker.role, culprit] > 1:

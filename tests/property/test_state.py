@@ -23,7 +23,7 @@ from gepipe.io.source import Entry
 from gepipe.runtime import events as ev
 from gepipe.runtime.events import Fault, WorkerId
 from gepipe.runtime.options import RunShape
-from gepipe.runtime.passage import DEATHS_IN_A_ROW
+from gepipe.runtime.passage import DEATHS_IN_A_ROW, LOSSES_SURVIVED
 from gepipe.runtime.state import RunState
 
 NAMES = {"pre": "preprocess", "infer": "inference", "post": "postprocess"}
@@ -143,6 +143,13 @@ class World:
             if isinstance(command, ev.Run):
                 if command.seq == culprit:
                     self._execution_failed(command, self._executed(command), hung=hung)
+            elif culprit < 0 and ticket is lost[0]:
+                for seq in command.seqs:
+                    key = (f"{ticket.role} lost", seq)
+                    self.deaths[key] = self.deaths.get(key, 0) + 1
+                    if self.deaths[key] > LOSSES_SURVIVED:
+                        self.deserved.add(seq)
+                        self._gone(seq, command.slot, ticket.role)
             elif culprit in command.seqs:
                 key = (ticket.role, culprit)
                 self.deaths[key] = self.deaths.get(key, 0) + 1

@@ -174,3 +174,31 @@ def test_workers_that_die_in_a_row_do_not_end_the_service():
             made.handle(0.0, [ev.WorkerReady(PRE)])
 
     assert made.calls.failures == {"crash": 300}
+
+
+def test_an_item_whose_workers_end_on_nobody_knows_what_is_given_up_alone():
+    made = state()
+    commands = made.handle(0.0, [Arrived(seq, b"") for seq in range(3)])
+    answers = {}
+    deaths = 0
+    while writes := of(ev.Write, commands):
+        (holding, *lost) = writes  # what else it held is lost with it
+        if 1 in holding.seqs:  # its operator closes the channel: done, but nobody is told
+            deaths += 1
+            commands = made.handle(0.0, [ev.WorkerExited(PRE, "exited with status 0", -1)])
+            commands += made.handle(0.0, [ev.WorkerReady(PRE)])
+        else:
+            commands = [*lost, *written(made, holding)]
+        answers |= {each.seq: each.result for each in of(Answer, commands)}
+
+    assert deaths == 8
+    assert answers == {
+        1: Failure(
+            1,
+            "",
+            "preprocess",
+            "crash",
+            "pre worker exited with status 0, 8 times while it held this item",
+        )
+    }
+    assert sorted(made.calls._calls) == [0, 2]
