@@ -40,8 +40,6 @@ class Calls:
         answers: What is to be told, for whoever takes it from here.
         failures: Failures so far, by kind.
         done: Items answered with a record.
-        begun: Items that have left a queue for a worker.
-        queued_s: How long these have waited together.
     """
 
     def __init__(self, most: int, stage: str) -> None:
@@ -53,8 +51,7 @@ class Calls:
         """
         self.answers: list[Answer] = []
         self.failures: Counter[str] = Counter()
-        self.done = self.begun = 0
-        self.queued_s = 0.0
+        self.done = 0
         self._most = most
         self._stage = stage
         self._calls: dict[int, Call] = {}
@@ -106,16 +103,14 @@ class Calls:
             if event.deadline < math.inf:
                 heappush(self._deadlines, (event.deadline, event.seq))
 
-    def take(self, realtime: bool, count: int, now: float) -> list[Item]:
+    def take(self, realtime: bool, count: int) -> list[Item]:
         """Take the oldest waiting items of a class, to be given to a worker."""
         queue = self._waiting[realtime]
         items = []
         for _ in range(count):
             call = queue.popitem(last=False)[1]
             call.waiting = False
-            self.queued_s += now - call.arrived
             items.append(call.item)
-        self.begun += count
         return items
 
     def waited_s(self, seq: int, now: float) -> float:

@@ -76,13 +76,12 @@ class Service:
         self._inbox: deque[ServingEvent] = deque()
         self._answers: dict[int, Callable[[bytes | Failure], None]] = {}
         self._seqs = itertools.count()
-        self._asleep = self._ended = False
+        self._asleep = self._is_started = self._ended = False
         self._wake = self._last_moment = math.inf
         self._ready = threading.Event()
         self._closing = threading.Lock()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
-        self._began = 0.0
 
     # --- for the caller ---------------------------------------------------------------------------
 
@@ -121,7 +120,7 @@ class Service:
             if isinstance(self._error, GepipeError):
                 raise self._error
             raise InternalError(f"the service did not start: {self._error!r}") from self._error
-        if self._info is None or not self._began:
+        if self._info is None or not self._is_started:
             raise ClosedError("this service was closed while it started")
         return replace(self._info, notes=(*start.notes, *self._info.notes))
 
@@ -160,27 +159,17 @@ class Service:
     @property
     def is_open(self) -> bool:
         """Whether items are taken."""
-        return self._began > 0.0 and not self._ended
+        return self._is_started and not self._ended
 
     def statistics(self) -> ServiceStatistics:
         """Return a frozen snapshot. Safe in any thread."""
         state = self._state
-        if state is None or not self._began:
+        if state is None or not self._is_started:
             return ServiceStatistics()
-        elapsed_s = time.monotonic() - self._began
-        busy_s = state.counts["infer"].busy_ns / 1e9
-        devices = len(self._crews["infer"].bodies)
         return ServiceStatistics(
-            elapsed_s=elapsed_s,
-            waiting={"realtime": state.calls.waiting(True), "bulk": state.calls.waiting(False)},
             in_work=len(state.calls) - state.calls.waiting(True) - state.calls.waiting(False),
             done=state.calls.done,
-            begun=state.calls.begun,
-            queued_s=state.calls.queued_s,
             failures=dict(state.calls.failures),
-            batches=dict(state.batches),
-            busy_s=busy_s,
-            busy_share=min(1.0, busy_s / (elapsed_s * devices)),
             restarts={role: count.restarts for role, count in state.counts.items()},
         )
 
@@ -273,7 +262,7 @@ class Service:
                     case _:
                         self._workforce.obey(command)
         if not self._ready.is_set() and len(self._workforce.attached) == self._places:
-            self._began = time.monotonic()
+            self._is_started = True
             self._ready.set()
 
     def _answer(self, seq: int, result: bytes | Failure) -> None:

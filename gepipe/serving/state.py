@@ -11,7 +11,7 @@ until then. Each item is answered exactly once, in no order.
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -48,8 +48,7 @@ class ServingState(Passage):
 
     Attributes:
         calls: The items that are not answered yet.
-        batches: Executions that were done, by the items in them.
-        recent: The latest of them, for whoever takes them from here.
+        recent: The latest executions, for whoever takes them from here.
     """
 
     _inputs: SharedSlots
@@ -67,7 +66,6 @@ class ServingState(Passage):
         )
         self.shape = shape
         self.calls = Calls(shape.queue, shape.names["pre"])
-        self.batches: Counter[int] = Counter()
         self.recent: deque[Executed] = deque(maxlen=_RECENT)
         self._now = 0.0
         self._wake = math.inf
@@ -154,7 +152,7 @@ class ServingState(Passage):
                 self._open[chosen], self._opened[chosen] = batch, self._now
             room = self.shape.batch - len(batch.items)
             count = self._rows_per_ticket("pre", self.calls.waiting(chosen))
-            items = self.calls.take(chosen, min(count, room), self._now)
+            items = self.calls.take(chosen, min(count, room))
             for item in items:
                 item.row = len(batch.items)
                 batch.items.append(item)
@@ -279,7 +277,6 @@ class ServingState(Passage):
         if execution is not None:
             self._pace.times.add(execution.last - execution.first, busy_ns / 1e9)
             items = len(execution.batch.live(execution.first, execution.last))
-            self.batches[items] += 1
             self.recent.append(Executed(items, execution.waited_s, busy_ns / 1e9))
 
     def _bear(self, role: Role, out: list[WorkerCommand], error: GepipeError) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -267,18 +268,16 @@ def test_a_model_that_does_not_open_ends_the_start(tmp_path):
 
 def test_statistics_count_what_was_done(serve):
     answers = serve()
+    begin = time.monotonic()
     answers.wait(*[answers.ask(b"%d" % n) for n in range(50)])
+    elapsed_s = time.monotonic() - begin
 
     seen = answers.service.statistics()
 
-    assert (seen.done, seen.begun, seen.in_work) == (50, 50, 0)
-    assert sum(rows * times for rows, times in seen.batches.items()) == 50
-    assert 0 < seen.busy_s < seen.elapsed_s
-    assert 0 < seen.busy_share <= 1
-    assert seen.waiting == {"realtime": 0, "bulk": 0}
+    assert (seen.done, seen.in_work) == (50, 0)
     executions = answers.service.executed()
     assert sum(each.items for each in executions) == 50
-    assert all(0 < each.busy_s < seen.elapsed_s > each.waited_s > 0 for each in executions)
+    assert all(0 < each.busy_s < elapsed_s > each.waited_s > 0 for each in executions)
     assert answers.service.executed() == []
 
 
