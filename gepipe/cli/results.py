@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -40,6 +41,9 @@ def table(output: Path, results: int, *, color: bool) -> Iterator[str]:
         rows = [[_name(record["source"]), *_top(record["result"])] for record in records]
         shares = all(row[2].endswith("%") for row in rows if row[2])
         columns = ["file", "class", "probability" if shares else "score"]
+    elif all(_objects(record["result"]) is not None for record in records):
+        columns = ["file", "objects"]
+        rows = [[_name(each["source"]), _objects(each["result"]) or "none"] for each in records]
     else:
         columns = ["file", "result"]
         rows = [[_name(record["source"]), _compact(record["result"])] for record in records]
@@ -70,6 +74,19 @@ def _classes(result: Any) -> list[dict[str, Any]] | None:
     return None
 
 
+def _objects(result: Any) -> str | None:
+    """Return how many of what a record of yolo lists, the surest first; None for another record."""
+    found = result.get("detections") if isinstance(result, dict) else None
+    if not isinstance(found, list) or not all(
+        isinstance(entry, dict) and {"class", "score", "box"} <= set(entry) for entry in found
+    ):
+        return None
+    labels = (entry.get("label") for entry in found)
+    names = (f"#{e['class']}" if n is None else n for e, n in zip(found, labels, strict=True))
+    said = ", ".join(f"{number} {name}" for name, number in Counter(names).items())
+    return _shortened(harmless(said))
+
+
 def _top(result: dict[str, Any]) -> tuple[str, str]:
     found = _classes(result)
     if not found:
@@ -83,7 +100,10 @@ def _top(result: dict[str, Any]) -> tuple[str, str]:
 
 
 def _compact(value: Any) -> str:
-    text = harmless(json.dumps(_rounded(value, 2), ensure_ascii=False))
+    return _shortened(harmless(json.dumps(_rounded(value, 2), ensure_ascii=False)))
+
+
+def _shortened(text: str) -> str:
     return text if len(text) <= _VALUE_WIDTH else text[: _VALUE_WIDTH - 1] + "…"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -86,9 +86,11 @@ class Sink(Protocol):
         ...
 
     @property
-    def encoder(self) -> Callable[[Any], bytes]:
+    def encoder(self) -> Callable[..., bytes]:
         """Turns a result into a record's payload; runs in the post workers, so it is picklable.
 
+        One with the attribute `takes_origin` set is given the result's `Origin` too, by which it
+        can read the input once more.
         It raises `ItemError` for a result that the sink cannot hold.
         """
         ...

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gepipe import plugins
 from gepipe.engines.engine import EngineOptions
 from gepipe.errors import ItemError
+from gepipe.io.original import Origin, Original
 from gepipe.io.source import Reader
 from gepipe.ops.plan import PostProgram, PreProgram
 from gepipe.pipeline.meta import decode, encode
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: What the source gave for an item, on its way to a sink that reads it once more.
+_PAYLOAD = "gepipe.payload"
+
 
 @dataclass
 class PreBody:
@@ -29,10 +34,12 @@ class PreBody:
     Attributes:
         reader: The source's reader.
         program: The stage's operators.
+        keep: Whether post needs to read the input once more.
     """
 
     reader: Reader
     program: PreProgram
+    keep: bool = False
 
     def setup(self) -> None:
         """Prepare the operators."""
@@ -43,6 +50,8 @@ class PreBody:
         """See `gepipe.runtime.worker.Writer`."""
         meta: dict[str, Any] = {}
         self.program(self.reader.read(payload), meta, rows)
+        if self.keep:
+            meta[_PAYLOAD] = payload
         return encode(meta)
 
 
@@ -109,11 +118,13 @@ class PostBody:
         program: The stage's operators.
         encode: The sink's encoder.
         nan: `fail`, `keep` or `warn`: what to do with an item whose outputs hold NaN.
+        original: Reads inputs once more, where the encoder is given their `Origin` too.
     """
 
     program: PostProgram
-    encode: Callable[[Any], bytes]
+    encode: Callable[..., bytes]
     nan: str
+    original: Original | None = None
     _warned: bool = field(default=False, init=False)
 
     def setup(self) -> None:
@@ -125,7 +136,12 @@ class PostBody:
         """See `gepipe.runtime.worker.Reader`."""
         if self.nan != "keep":
             self._look_for_nan(rows)
-        return self.encode(self.program(rows, decode(meta)))
+        facts = decode(meta)
+        if self.original is None:
+            return self.encode(self.program(rows, facts))
+        payload = facts.pop(_PAYLOAD)
+        result = self.program(rows, facts)
+        return self.encode(result, Origin(facts, partial(self.original.picture, payload)))
 
     def _look_for_nan(self, rows: Mapping[str, NDArray[Any]]) -> None:
         import numpy as np

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gepipe.errors import ConfigError
+from gepipe.io.original import Original
 from gepipe.ops.plan import plan_post, plan_pre
 from gepipe.pipeline.bodies import InferBody, PostBody, PreBody
 from gepipe.runtime.options import Crew
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def make_crews(
-    spec: PipelineSpec, start: StartPlan, reader: Reader, encode: Callable[[Any], bytes]
+    spec: PipelineSpec, start: StartPlan, reader: Reader, encode: Callable[..., bytes]
 ) -> dict[Role, Crew]:
     """Return the workers of each role.
 
@@ -28,13 +29,16 @@ def make_crews(
         spec: The pipeline.
         start: How many workers, and with which engine.
         reader: Reads the source's payloads in the pre workers.
-        encode: Makes a record of a result in the post workers.
+        encode: Makes a record of a result in the post workers; of a result and its `Origin` if it
+            has `takes_origin` set.
 
     Raises:
         ConfigError: An operator cannot be sent to another process.
     """
-    pre = PreBody(reader, plan_pre(spec.pre.ops))
-    post = PostBody(plan_post(spec.post.ops), encode, spec.infer.nan)
+    twice = bool(getattr(encode, "takes_origin", False))
+    original = Original.of(reader, spec.pre.ops) if twice else None
+    pre = PreBody(reader, plan_pre(spec.pre.ops), keep=twice)
+    post = PostBody(plan_post(spec.post.ops), encode, spec.infer.nan, original)
     return {
         "pre": Crew(
             spec.pre.name, [pickled(pre, spec.pre.name)] * start.pre_workers, spec.pre.timeout

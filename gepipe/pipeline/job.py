@@ -14,8 +14,11 @@ from gepipe.errors import ConfigError, StageError
 from gepipe.io.failures import beside
 from gepipe.io.files import FileReader, ImageFiles
 from gepipe.io.job import Job as JobFile
+from gepipe.io.lines import TextLines
 from gepipe.io.manifest import Manifest
 from gepipe.io.outputs import Outputs, files_of
+from gepipe.io.textfiles import TextFiles
+from gepipe.ops.text import Tokenize
 from gepipe.pipeline.conversion import prepare
 from gepipe.pipeline.crews import make_crews, worker_environment
 from gepipe.pipeline.plan import StartPlan, plan_slots, plan_start
@@ -274,6 +277,7 @@ def require_apart(
     for what, path in _files_read(spec, source):
         if (place := written.get(_identity(path) or ())) is not None:
             raise ConfigError(f"sink: {str(place)!r} is {what}; write to another file")
+    _require_apart_from_pictures(source, sink, entries)
     own = _written_before(sink)
     if not written or (own and resume) or not isinstance(source.reader, FileReader):
         return
@@ -285,6 +289,26 @@ def require_apart(
             raise ConfigError(
                 f"sink: {str(place)!r} is an input, {entry.source!r}; write to another file"
             )
+
+
+def _require_apart_from_pictures(
+    source: Source, sink: Sink, entries: Callable[[], Iterable[Entry]]
+) -> None:
+    """Check that a sink's folder of pictures, whose old ones a run removes, holds no input."""
+    folder = _identity(getattr(sink, "pictures", ""))
+    if folder is None or not isinstance(source.reader, FileReader):
+        return
+    elsewhere: set[bytes] = set()
+    for entry in entries():
+        parent = os.path.dirname(entry.payload) or b"."  # noqa: PTH120 - bytes
+        if parent in elsewhere:
+            continue
+        if _identity(parent) == folder:
+            raise ConfigError(
+                f"sink: the folder of pictures holds an input, {entry.source!r}; "
+                "write to another folder"
+            )
+        elsewhere.add(parent)
 
 
 def _identity(path: str | bytes | os.PathLike[str]) -> tuple[int, ...] | None:
@@ -302,7 +326,9 @@ def _files_read(spec: PipelineSpec, source: Source) -> Iterator[tuple[str, str |
     if spec.origin is not None:
         yield "the pipeline file", spec.origin
     path = getattr(source, "path", None)
-    if isinstance(path, str | Path):
+    if isinstance(source, TextFiles):
+        yield from (("what the inputs are read from", os.fsdecode(file)) for file in source.files())
+    elif isinstance(path, str | Path):
         yield "what the inputs are read from", path
     for op in (*spec.pre.ops, *spec.post.ops):
         for field in fields(op):
@@ -335,7 +361,9 @@ def chosen_source(spec: PipelineSpec, inputs: Sequence[str] = ()) -> Source:
         return cast("Source", spec.source)
     if spec.source is None:
         # Not validated as YAML: a path may be any bytes.
-        return cast("Source", _with_path(ImageFiles("."), "--input", list(inputs)))
+        texts = bool(spec.pre.ops) and isinstance(spec.pre.ops[0], Tokenize)
+        default = TextLines(".") if texts else ImageFiles(".")
+        return cast("Source", _with_path(default, "--input", list(inputs)))
     return cast("Source", _with_path(spec.source, "--input", list(inputs)))
 
 
@@ -371,6 +399,12 @@ def _sink(spec: PipelineSpec, output: str | None) -> Sink:
         if spec.sink is None:
             raise ConfigError(f"{spec.name}: there is no sink; set `sink:` or give --output")
         return cast("Sink", spec.sink)
+    if spec.sink is not None and output:
+        path = Path(cast("Sink", spec.sink).path)
+        if output.endswith("/") or Path(output).is_dir():
+            output = os.path.join(output, path.name)  # noqa: PTH118 - any bytes, as text
+        if Path(output).suffix == path.suffix:
+            return cast("Sink", _with_path(spec.sink, "--output", [output]))
     try:
         named = sink_of(os.fsencode(output).decode("utf-8", "replace"))  # which one it asks for
     except PydanticCustomError as error:

@@ -53,6 +53,11 @@ class RemoteJob(Job):
         super().__init__(spec, inputs=inputs, output=output, resume=resume, limit=limit)
         self._address = address
         self._options = options
+        if getattr(self._sink.encoder, "takes_origin", False):
+            raise ConfigError(
+                f"sink: {type(self._sink).__name__} is told by the pre stage what an input was, "
+                "and that stage is in the server; write lines: --set 'sink={jsonl: out/x.jsonl}'"
+            )
         encode = record_of if isinstance(self._sink, JsonlSink) else _encoder(self._sink.encoder)
         self._client = Client(
             address,

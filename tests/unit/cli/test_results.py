@@ -40,6 +40,18 @@ def test_scores_that_are_no_probabilities_are_shown_as_they_are(tmp_path):
     assert lines[2].split() == ["photos/1.jpg", "none"]
 
 
+def test_detections_are_counted_by_label(tmp_path):
+    one = {"class": 0, "label": "person", "score": 0.9, "box": [0, 0, 1, 1]}
+    found = [one, {**one, "class": 1, "label": "dog"}, one, {**one, "class": 7, "label": None}]
+    path = write(tmp_path / "o.jsonl", [{"detections": found}, {"detections": []}])
+
+    assert list(table(path, 2, color=False)) == [
+        "file          objects",
+        "photos/0.jpg  2 person, 1 dog, 1 #7",
+        "photos/1.jpg  none",
+    ]
+
+
 def test_other_records_are_shown_in_short(tmp_path):
     path = write(tmp_path / "o.jsonl", [{"boxes": [[0.123456, 1.0]] * 30}, {"text": "hello"}])
 

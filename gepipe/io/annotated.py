@@ -1,0 +1,216 @@
+"""The sink for people: JSON lines, and beside them a folder of pictures with the results drawn."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from gepipe.errors import ConfigError, GepipeError
+from gepipe.io.jsonl import JsonlFile, encode_json
+from gepipe.io.records import RecordFile, close_all
+from gepipe.io.sink import Mark, Record
+from gepipe.io.source import PLUGIN_CONFIG, start_folder
+
+if TYPE_CHECKING:
+    from gepipe.io.original import Origin
+
+#: What a file name may take of its source's; file systems allow 255 bytes.
+_STEM_BYTES = 200
+
+
+@dataclass(frozen=True)
+class AnnotatedSink:
+    """JSON lines as of the jsonl sink, and a folder of pictures with the results drawn in.
+
+    Boxes of `detections` are drawn with label and score; of `top_k` and `classes` the best three
+    stand in the corner. A picture is called by index and name of its input, as in
+    `000012-street.jpg`, and is there before its line is. Post workers read each input once more,
+    draw and write; `stream_count` is how many do so at a time.
+
+    Args:
+        path: The file of lines. Failed inputs are listed beside it, in `<stem>.failures.jsonl`.
+        folder: Where the pictures go; by default the path without its ending.
+        format: jpg or png.
+        quality: Of jpg, 1 to 100.
+        scale: Size of lines and letters; 1 suits the picture's size.
+        font: A TrueType or OpenType font file, for labels that are not ASCII; without it these
+            become numbers of classes.
+    """
+
+    path: str
+    folder: str = ""
+    format: Literal["jpg", "png"] = "jpg"
+    quality: int = 90
+    scale: float = 1.0
+    font: str = ""
+
+    shorthand: ClassVar[str] = "path"
+    __pydantic_config__: ClassVar[dict[str, str]] = PLUGIN_CONFIG
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.quality <= 100:
+            raise ValueError(f"quality is {self.quality}; expected 1 to 100")
+        if self.scale <= 0:
+            raise ValueError(f"scale is {self.scale}; expected more than 0")
+
+    @property
+    def pictures(self) -> Path:
+        """The folder of pictures."""
+        path = Path(self.path)
+        return Path(self.folder or path.with_name(path.stem if path.suffix else f"{path}.pictures"))
+
+    @property
+    def encoder(self) -> Annotator:
+        """Draws a result into its picture, and encodes it as JSON."""
+        parts = Path(start_folder()) / self._parts
+        return Annotator(parts, self.format, self.quality, self.scale, self.font)
+
+    def open(self) -> AnnotatedFile:
+        """Open and lock the file of lines, and create the folder."""
+        records = RecordFile(self.path)
+        try:
+            return AnnotatedFile(records, self.pictures, self._parts, self.format)
+        except BaseException:
+            records.close()
+            raise
+
+    @property
+    def _parts(self) -> Path:
+        """Where pictures lie until their lines are written."""
+        return self.pictures / f".{Path(self.path).stem}.parts"
+
+
+@dataclass(frozen=True)
+class Annotator:
+    """Draws in a post worker. The payload is the name of the drawn picture, and the JSON."""
+
+    parts: Path
+    format: str
+    quality: int
+    scale: float
+    font: str
+
+    takes_origin: ClassVar[bool] = True
+
+    def __call__(self, result: Any, origin: Origin) -> bytes:
+        """Write the picture of a result, and return its name and the result.
+
+        Raises:
+            ItemError: The picture cannot be read again, or the result cannot be drawn.
+            ConfigError: The picture cannot be written.
+        """
+        from gepipe.io.drawing import Style, annotate
+
+        text = encode_json(result)
+        image = origin.picture()
+        annotate(image, result, Style(self.scale, self.font))
+        return self._written(image) + b" " + text
+
+    def _written(self, image: Any) -> bytes:
+        import cv2
+
+        options = [cv2.IMWRITE_JPEG_QUALITY, self.quality] if self.format == "jpg" else []
+        _, data = cv2.imencode(f".{self.format}", image, options)
+        try:
+            fd, name = tempfile.mkstemp(dir=self.parts)
+            with os.fdopen(fd, "wb") as file:
+                file.write(data.data)
+            os.chmod(name, 0o666 & ~_umask())  # noqa: PTH101 - `name` is text
+        except OSError as error:  # a full disk, above all: every item would fail alike
+            raise ConfigError(
+                f"cannot write a picture into {str(self.parts)!r}: "
+                f"{(error.strerror or str(error)).lower()}; run again with --resume"
+            ) from error
+        return os.path.basename(name).encode()  # noqa: PTH119
+
+
+class AnnotatedFile:
+    """Open JSON lines, and the pictures that belong to them.
+
+    Args:
+        records: The file of lines.
+        folder: Of the pictures; created.
+        parts: Where the workers put them; created anew.
+        ending: Of the pictures' names.
+    """
+
+    def __init__(self, records: RecordFile, folder: Path, parts: Path, ending: str) -> None:
+        self._records = records
+        self._lines = JsonlFile(records)
+        self._folder = folder
+        self._parts = parts
+        self._ending = ending
+        try:
+            shutil.rmtree(parts, ignore_errors=True)  # of a run that was killed
+            parts.mkdir(parents=True)
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+            raise ConfigError(f"cannot create the folder {str(parts)!r}: {why}") from error
+
+    def clear(self) -> None:
+        """Drop what an earlier run left: its lines, and the pictures that belong to them."""
+        self.cut(0)
+
+    def scan(self) -> Iterator[Mark]:
+        """Yield the whole records on disk."""
+        return self._lines.scan()
+
+    def source_of(self, mark: Mark) -> str:
+        """Return the source that a record names."""
+        return self._lines.source_of(mark)
+
+    def spelled(self, source: str) -> str:
+        """Return how the file spells `source`: as it is."""
+        return source
+
+    def cut(self, end: int) -> None:
+        """Drop everything behind a mark's `end`, pictures too."""
+        for mark in self.scan():
+            if mark.end > end:
+                with suppress(ConfigError, OSError, ValueError):  # not of such a run, or gone
+                    self._picture(mark.index, self.source_of(mark)).unlink(missing_ok=True)
+        self._lines.cut(end)
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Put the pictures into their places and append the lines.
+
+        Raises:
+            GepipeError: One of them fails. What is in the file stays an exact prefix.
+        """
+        lines = []
+        for index, source, payload in records:
+            name, _, text = payload.partition(b" ")
+            place = self._picture(index, source)
+            try:
+                (self._parts / name.decode()).replace(place)
+            except OSError as error:
+                why = (error.strerror or str(error)).lower()
+                raise GepipeError(f"cannot write {str(place)!r}: {why}") from error
+            lines.append(Record(index, source, text))
+        self._lines.write(lines)
+
+    def close(self, *, complete: bool) -> None:
+        """Bring the lines to the disk, and remove what was drawn in vain."""
+        close_all(self._tidy, partial(self._lines.close, complete=complete))
+
+    def _tidy(self) -> None:
+        shutil.rmtree(self._parts, ignore_errors=True)
+        with suppress(OSError):  # it holds pictures
+            self._folder.rmdir()
+
+    def _picture(self, index: int, source: str) -> Path:
+        stem = os.fsencode(Path(source).stem)[:_STEM_BYTES].decode("utf-8", "surrogateescape")
+        return self._folder / f"{index:06}-{stem}.{self._ending}"
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
