@@ -380,6 +380,8 @@ class Services(RuleBasedStateMachine):
         if hasattr(self, "world"):
             self.world.finish()
             for _ in range(1000):  # what nobody wants any more is finished too
+                for worker in self.world.workers("dying"):
+                    self.world.die(worker)
                 for worker in self.world.workers("down"):
                     self.world.ready(worker)
                 if self.world.workers("busy"):
