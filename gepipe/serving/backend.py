@@ -24,7 +24,7 @@ from gepipe.serving.dispatcher import Dispatcher
 from gepipe.serving.execution import Execution
 from gepipe.serving.host import ModelHost
 from gepipe.serving.merging import Ask, checked_rows
-from gepipe.serving.metrics import Metrics
+from gepipe.serving.metrics import Metrics, OpenRequests
 from gepipe.serving.replies import kind_of, reply_error
 from gepipe.serving.request_queue import RequestQueue
 from gepipe.serving.settings import Settings
@@ -105,6 +105,7 @@ class Backend:
                 [partial(self._answer, kept=True)],
                 capacity=self._capacity,
                 merged=self._merged,
+                tell=OpenRequests(args).tell,
             )
         self.notes = self._host.info.notes
 

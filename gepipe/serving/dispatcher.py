@@ -25,18 +25,21 @@ log = logging.getLogger(__name__)
 _SENDERS: Final = 2
 #: How long what waits may take when the model is closed; the server waits for its requests before.
 _DRAIN_S: Final = 2.0
+#: How often it is told how many requests are not answered.
+_TELL_S: Final = 0.5
 
 
 class Dispatcher:
     """Takes requests, has threads answer them batch by batch, and sends the answers."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it is made of
         self,
         waiting: RequestQueue,
         answers: Sequence[Callable[[Sequence[Ask]], Sequence[Any]]],
         *,
         capacity: int,
         merged: bool,
+        tell: Callable[[int], None],
         senders: int = _SENDERS,
     ) -> None:
         """Start.
@@ -47,12 +50,18 @@ class Dispatcher:
                 requests; never raises.
             capacity: Rows of a batch.
             merged: Whether several requests may share a batch.
+            tell: Told now and then how many requests were taken and are not answered.
             senders: Threads that send answers; with 0 each thread sends its own, so that what a
                 response is made of need not outlive the next batch.
         """
         self._waiting = waiting
         self._capacity, self._merged = capacity, merged
         self._outbox: SimpleQueue[tuple[Any, Any] | None] = SimpleQueue()
+        self._open = 0
+        self._counting = threading.Lock()
+        self._closed = threading.Event()
+        self._tell = tell
+        self._teller = threading.Thread(target=self._tell_open, name="gepipe tick", daemon=True)
         self._workers = [
             threading.Thread(
                 target=self._work, args=(answer,), name=f"gepipe batches {number}", daemon=True
@@ -63,7 +72,7 @@ class Dispatcher:
             threading.Thread(target=self._send_all, name=f"gepipe sender {number}", daemon=True)
             for number in range(senders)
         ]
-        for thread in (*self._workers, *self._senders):
+        for thread in (*self._workers, *self._senders, self._teller):
             thread.start()
 
     def take(self, ask: Ask, *, realtime: bool) -> None:
@@ -73,6 +82,7 @@ class Dispatcher:
             ItemError: `overloaded`: too many wait already.
         """
         self._waiting.put(ask, realtime=realtime)
+        self._count(1)
 
     def reply(self, ask: Ask, response: Any) -> None:
         """Send a response."""
@@ -96,13 +106,24 @@ class Dispatcher:
             thread.join()
         for _ in self._senders:
             self._outbox.put(None)
-        for thread in self._senders:
+        self._closed.set()
+        for thread in (*self._senders, self._teller):
             thread.join()
 
     def _work(self, answer: Callable[[Sequence[Ask]], Sequence[Any]]) -> None:
         while asks := self._waiting.take(self._capacity, merged=self._merged):
             for ask, response in zip(asks, answer(asks), strict=True):
                 self.reply(ask, response)
+            self._count(-len(asks))
+
+    def _count(self, more: int) -> None:
+        with self._counting:
+            self._open += more
+
+    def _tell_open(self) -> None:
+        while not self._closed.wait(_TELL_S):
+            self._tell(self._open)
+        self._tell(0)
 
     def _send_all(self) -> None:
         while (entry := self._outbox.get()) is not None:

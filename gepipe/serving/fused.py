@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gepipe.errors import GepipeError, ItemError
 from gepipe.serving.asking import Asked, rows_of, wants_realtime
 from gepipe.serving.bundle import load_bundle
-from gepipe.serving.metrics import Metrics
+from gepipe.serving.metrics import Metrics, OpenRequests
 from gepipe.serving.replies import kind_of, reply_error
 from gepipe.serving.service import Service
 from gepipe.serving.stub import settle
@@ -67,6 +67,7 @@ class Fused:
             pb_utils.Logger.log_info(f"{args['model_instance_name']}: {note}")
         self._metrics = Metrics(_labels(args, spec))
         self._metrics.changed(is_open=True)
+        self._open_requests = OpenRequests(args)
         self._is_open = True
         self._outbox: SimpleQueue[Asked | None] = SimpleQueue()
         self._asked: deque[Asked] = deque()
@@ -129,9 +130,11 @@ class Fused:
             try:
                 self._cancel_abandoned()
                 self._count()
+                self._open_requests.tell(len(self._asked))
             except Exception:
                 log.exception("the service's numbers could not be told")
         self._count()
+        self._open_requests.tell(0)
 
     def _cancel_abandoned(self) -> None:
         left = _ASKED_A_TICK

@@ -6,6 +6,7 @@
     gepipe_device_busy_seconds_total    how long the device has worked
     gepipe_restarts_total           worker processes that were replaced
     gepipe_available                1, or 0 while the model is being opened again
+    gepipe_open_requests            requests that were taken and are not answered yet
     gepipe_batch_rows               histogram: rows of an execution
     gepipe_wait_seconds             histogram: from the server's hand-over to the execution
     gepipe_execution_seconds        histogram: an execution, as the server's process sees it
@@ -81,10 +82,34 @@ class Metrics:
         return self._family(name, text, type_).Metric(labels={**self._labels, **labels})
 
     def _family(self, name: str, text: str, type_: str) -> Any:
-        import triton_python_backend_utils as pb_utils
-
         if name not in self._families:
-            self._families[name] = pb_utils.MetricFamily(
-                name=f"gepipe_{name}", description=text, kind=getattr(pb_utils.MetricFamily, type_)
-            )
+            self._families[name] = _new_family(name, text, type_)
         return self._families[name]
+
+
+class OpenRequests:
+    """How many requests an instance has taken and not answered.
+
+    The server does not count them where answers come later; whoever watches for hangs needs it.
+    """
+
+    def __init__(self, args: Mapping[str, str]) -> None:
+        """Begin at none; `args` is what the server hands to `initialize`."""
+        self._family = _new_family("open_requests", "requests taken and not answered", "GAUGE")
+        labels = {"model": args["model_name"], "instance": args["model_instance_name"]}
+        self._metric = self._family.Metric(labels=labels)
+        self._told = 0
+        self._metric.set(0)  # one that was killed may have left another number
+
+    def tell(self, count: int) -> None:
+        """Say how many there are."""
+        if count != self._told:
+            self._told = count
+            self._metric.set(count)
+
+
+def _new_family(name: str, text: str, type_: str) -> Any:
+    import triton_python_backend_utils as pb_utils
+
+    kind = getattr(pb_utils.MetricFamily, type_)
+    return pb_utils.MetricFamily(name=f"gepipe_{name}", description=text, kind=kind)

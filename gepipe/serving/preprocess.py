@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +33,7 @@ from gepipe.serving.declared import spec_of
 from gepipe.serving.dispatcher import Dispatcher
 from gepipe.serving.itemmeta import META, to_json
 from gepipe.serving.merging import Ask, checked_rows
+from gepipe.serving.metrics import OpenRequests
 from gepipe.serving.payloads import PayloadReader, to_payload
 from gepipe.serving.replies import RowFailed, reply_error
 from gepipe.serving.request_queue import RequestQueue
@@ -154,7 +155,7 @@ class Preprocess:
         settle()
         folder = Path(args["model_repository"]) / args["model_version"]
         try:
-            self._open(folder, json.loads(args["model_config"]))
+            self._open(folder, json.loads(args["model_config"]), OpenRequests(args).tell)
         except GepipeError as error:
             raise pb_utils.TritonModelException(str(error)) from None
 
@@ -176,7 +177,7 @@ class Preprocess:
         for preparer in self._preparers:
             preparer.close()
 
-    def _open(self, folder: Path, config: Mapping[str, Any]) -> None:
+    def _open(self, folder: Path, config: Mapping[str, Any], tell: Callable[[int], None]) -> None:
         spec = load_bundle(folder)
         pre = spec.pre
         self._stage = pre.name
@@ -209,6 +210,7 @@ class Preprocess:
             [partial(self._answer, preparer) for preparer in self._preparers],
             capacity=1,
             merged=False,
+            tell=tell,
             senders=0,
         )
 
@@ -236,14 +238,14 @@ class Preprocess:
             if ask.sender.is_cancelled():
                 raise ItemError("cancelled", "the request was cancelled by its client")
             made = self._made(preparer, ask.arrays[self._input])
+            wanted = request.requested_output_names()
+            return pb_utils.InferenceResponse([
+                pb_utils.Tensor(name, array) for name, array in made.items() if name in wanted
+            ])  # fmt: skip
         except RowFailed as failed:
             return reply_error(self._stage, failed.error, failed.shown)
         except Exception as error:  # noqa: BLE001 - it is this request's answer
             return reply_error(self._stage, error)
-        wanted = request.requested_output_names()
-        return pb_utils.InferenceResponse([
-            pb_utils.Tensor(name, array) for name, array in made.items() if name in wanted
-        ])  # fmt: skip
 
     def _made(self, preparer: Preparer, values: Any) -> Mapping[str, NDArray[Any]]:
         count = len(values)

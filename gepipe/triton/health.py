@@ -84,6 +84,7 @@ class Health:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 128  # of the default, 5, idle callers would leave nothing to a probe
 
     def __init__(self, health: Health, host: str, port: int) -> None:
         self.health = health

@@ -24,7 +24,7 @@ from gepipe.triton.bell import Bell
 from gepipe.triton.ports import free_ports
 from gepipe.triton.runs import new_run
 from gepipe.triton.server import Server
-from tests.support import jpeg, onnx_model, pause
+from tests.support import jpeg, onnx_model, pause, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / "samples/models/efficientnet_lite0.onnx"
@@ -306,8 +306,11 @@ def test_a_real_time_request_overtakes_in_the_steps_of_an_ensemble(triton_kit, p
         with ThreadPoolExecutor(9) as pool:
             sent = [pool.submit(send, "bulk") for _ in range(8)]
             pause(0.05)  # the bulk waits by now
-            for each in [*sent, pool.submit(send, "real time")]:
+            sent.append(pool.submit(send, "real time"))
+            wait_until(lambda: running.waiting()["slow_preprocess"], 5)
+            for each in sent:
                 each.result()
+        wait_until(lambda: not running.waiting()["slow_preprocess"], 5)
         running.stop(10, bell)
 
     assert sorted(set(order)) == ["bulk", "real time"]

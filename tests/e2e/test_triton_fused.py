@@ -295,6 +295,14 @@ def test_more_than_may_wait_are_refused_at_once(client, server) -> None:
     wait_until(lambda: failures() - before == len(refused), 3)
 
 
+def test_requests_in_work_are_known_to_whoever_watches_for_hangs(client, server) -> None:
+    calls = [client.ask("narrow", b"s 7") for _ in range(3)]
+
+    wait_until(lambda: server.waiting()["narrow"] == 3, 5)
+    client.wait(*calls)
+    wait_until(lambda: server.waiting()["narrow"] == 0, 5)
+
+
 def test_realtime_overtakes_bulk(client) -> None:
     slow = [client.ask("narrow", b"s 7") for _ in range(2)]
     pause(0.2)  # the model is at them by now

@@ -51,6 +51,7 @@ def opened(folder, ops: str, given: dict, shape, **parameters: str) -> Preproces
             "output": [tensor("x", "FP32", shape), tensor(META, "STRING", (1,))],
             "parameters": texts,
         },
+        lambda _: None,
     )
     return step
 
