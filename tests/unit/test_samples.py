@@ -1,7 +1,10 @@
 """The code of `samples/`, without a network: the packages are made up here."""
 
+import dataclasses
 import importlib
 import io
+import json
+import math
 import os
 import pickle
 import struct
@@ -21,6 +24,7 @@ fetcher = bundle.load_fetcher()
 packages, store = fetcher.packages, fetcher.store
 catalogue = importlib.import_module("gepipe_samples.catalogue")
 torch_state = importlib.import_module("gepipe_samples.torch_state")
+safetensors = importlib.import_module("gepipe_samples.safetensors")
 
 
 # --- the reader of torch files ---
@@ -234,6 +238,139 @@ def test_conversion_gives_the_same_bytes_each_time(converter, tiny):
     assert again.SerializeToString(deterministic=True) == tiny.SerializeToString(deterministic=True)
 
 
+# --- the sentence encoder ---
+
+
+def packed_tensors(tensors, **changes):
+    """Write the safetensors format; `changes` replace parts of the first entry."""
+    header, values = {"__metadata__": {"format": "pt"}}, b""
+    for name, value in tensors.items():
+        raw = value.astype("<f4").tobytes()
+        offsets = [len(values), len(values) + len(raw)]
+        header[name] = {"dtype": "F32", "shape": list(value.shape), "data_offsets": offsets}
+        header[name] |= changes
+        values += raw
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + values
+
+
+def test_tensors_are_read_by_name():
+    state = {"a": np.arange(6.0).reshape(2, 3), "b": np.array(7.0)}
+
+    found = safetensors.load(packed_tensors(state))
+
+    assert list(found) == ["a", "b"]
+    np.testing.assert_array_equal(found["a"], state["a"])
+    assert found["b"].shape == ()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dtype": "F8"},
+        {"shape": [7]},
+        {"shape": [-6]},
+        {"data_offsets": [0, 1 << 40]},
+        {"data_offsets": [8, 0]},
+        {"shape": None},
+    ],
+)
+def test_tensors_outside_the_file_are_refused(changes):
+    with pytest.raises(ValueError, match="safetensors"):
+        safetensors.load(packed_tensors({"a": np.arange(6.0)}, **changes))
+
+
+@pytest.mark.parametrize("share", [0, 0.05, 0.5, 0.99])
+def test_a_truncated_file_of_tensors_is_refused(share):
+    data = packed_tensors({"a": np.arange(64.0)})
+
+    with pytest.raises(ValueError, match="safetensors"):
+        safetensors.load(data[: int(share * len(data))])
+
+
+def encoder_state(width=8, layers=2, words=20):
+    random = np.random.default_rng(0)
+    state = {}
+
+    def dense(prefix, out, into):
+        state[f"{prefix}.weight"] = random.standard_normal((out, into)).astype(np.float32)
+        state[f"{prefix}.bias"] = random.standard_normal(out).astype(np.float32)
+
+    def norm(prefix):
+        state[f"{prefix}.weight"] = random.random(width).astype(np.float32) + 0.5
+        state[f"{prefix}.bias"] = random.standard_normal(width).astype(np.float32)
+
+    for part, count in (("word", words), ("position", 32), ("token_type", 2)):
+        shape = count, width
+        state[f"embeddings.{part}_embeddings.weight"] = random.standard_normal(shape, np.float32)
+    norm("embeddings.LayerNorm")
+    for number in range(layers):
+        prefix = f"encoder.layer.{number}"
+        for part in ("query", "key", "value"):
+            dense(f"{prefix}.attention.self.{part}", width, width)
+        dense(f"{prefix}.attention.output.dense", width, width)
+        norm(f"{prefix}.attention.output.LayerNorm")
+        dense(f"{prefix}.intermediate.dense", 4 * width, width)
+        dense(f"{prefix}.output.dense", width, 4 * width)
+        norm(f"{prefix}.output.LayerNorm")
+    return state
+
+
+def encoded(state, ids, heads=2):
+    """Compute the vector of one text in plain NumPy, in double precision."""
+    state = {name: value.astype(np.float64) for name, value in state.items()}
+
+    def dense(x, prefix):
+        return x @ state[f"{prefix}.weight"].T + state[f"{prefix}.bias"]
+
+    def norm(x, prefix):
+        x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
+        return x * state[f"{prefix}.weight"] + state[f"{prefix}.bias"]
+
+    embeddings = "embeddings.{}_embeddings.weight"
+    x = state[embeddings.format("word")][ids] + state[embeddings.format("position")][: len(ids)]
+    x = norm(x + state[embeddings.format("token_type")][0], "embeddings.LayerNorm")
+    for number in range(sum(name.endswith("query.bias") for name in state)):
+        prefix = f"encoder.layer.{number}"
+        query, key, value = (
+            dense(x, f"{prefix}.attention.self.{part}").reshape(len(ids), heads, -1)
+            for part in ("query", "key", "value")
+        )
+        scores = np.einsum("ihd,jhd->hij", query, key) / np.sqrt(query.shape[-1])
+        shares = np.exp(scores - scores.max(-1, keepdims=True))
+        shares /= shares.sum(-1, keepdims=True)
+        context = np.einsum("hij,jhd->ihd", shares, value).reshape(len(ids), -1)
+        x = norm(
+            dense(context, f"{prefix}.attention.output.dense") + x,
+            f"{prefix}.attention.output.LayerNorm",
+        )
+        hidden = dense(x, f"{prefix}.intermediate.dense")
+        hidden = hidden / 2 * (1 + np.vectorize(math.erf)(hidden / np.sqrt(2)))
+        x = norm(dense(hidden, f"{prefix}.output.dense") + x, f"{prefix}.output.LayerNorm")
+    mean = x.mean(0)
+    return mean / np.linalg.norm(mean)
+
+
+def test_the_sentence_encoder_computes_what_its_weights_say():
+    pytest.importorskip("onnx", reason="conversion needs the extra 'samples'")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    minilm = importlib.import_module("gepipe_samples.minilm")
+    state = encoder_state()
+    data = minilm.build(state, heads=2).SerializeToString(deterministic=True)
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    texts = [[1, 5, 7, 2], [1, 2], [3] * 9]
+    feeds = {name: np.zeros((3, 12), np.int64) for name in minilm.INPUTS}
+    for row, ids in enumerate(texts):
+        feeds["input_ids"][row, : len(ids)] = ids
+        feeds["attention_mask"][row, : len(ids)] = 1
+
+    (vectors,) = session.run([minilm.OUTPUT], feeds)
+
+    for vector, ids in zip(vectors, texts, strict=True):
+        np.testing.assert_allclose(vector, encoded(state, ids), atol=2e-5)
+    assert data == minilm.build(state, heads=2).SerializeToString(deterministic=True)
+
+
 # --- store and fetcher ---
 
 
@@ -370,3 +507,18 @@ def test_no_credits_file_can_be_taken_for_a_photo():
 
     assert len(photos) == 8
     assert {Path(path).parent for path in photos} == {Path("media/photos")}
+
+
+def test_a_file_of_the_repository_is_put_in_place_and_checked(monkeypatch, tmp_path):
+    path = fetcher.SAMPLES["embed"].assets[-1]
+    sample = catalogue.Sample("own", "", (path,))
+    monkeypatch.setitem(fetcher.SAMPLES, "own", sample)
+
+    (file,) = fetcher.fetch("own", tmp_path / "to", cache=tmp_path / "cache")
+
+    assert store.sha256_of(file.read_bytes()) == path.sha256
+    assert path.credit in (tmp_path / "to/media/CREDITS.txt").read_text()
+    damaged = dataclasses.replace(path, sha256="0" * 64)
+    monkeypatch.setitem(fetcher.SAMPLES, "own", catalogue.Sample("own", "", (damaged,)))
+    with pytest.raises(fetcher.FetchError, match="is missing or was changed"):
+        fetcher.fetch("own", tmp_path / "to", cache=tmp_path / "cache")
