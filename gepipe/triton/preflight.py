@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from gepipe.errors import ConfigError
+from gepipe.triton import interpreter
 from gepipe.triton.environment import digest, digest_of
 from gepipe.triton.kit import Kit
 
@@ -92,6 +93,8 @@ def check_imports(kit: Kit) -> list[str]:
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise ConfigError(f"{kit.python}: not a Python that runs: {error}") from error
     hint = "to make an environment that has it: gepipe triton install"
+    if kit.python_version != interpreter.own():
+        hint += f" --python {kit.python_version}"
     if report["python"] != kit.python_version:
         raise ConfigError(
             f"{kit.python}: Python {report['python']}; expected {kit.python_version}, for which "

@@ -6,7 +6,7 @@ from importlib import metadata
 import pytest
 
 from gepipe.errors import ConfigError
-from gepipe.triton import preflight
+from gepipe.triton import interpreter, preflight
 from gepipe.triton.kit import Kit
 
 Facts = namedtuple("Facts", "f_bavail f_frsize")  # noqa: PYI024 - as os.statvfs answers
@@ -38,8 +38,9 @@ def test_shared_memory_that_is_full_or_missing_is_refused(tmp_path, monkeypatch)
     ],
 )
 def test_another_gepipe_in_the_python_of_the_models_is_said(
-    tmp_path, version: str, said: str
+    tmp_path, monkeypatch, version: str, said: str
 ) -> None:
+    monkeypatch.setattr(interpreter, "own", lambda: "3.11")
     here = {"own": metadata.version("gepipe")}
     here["record"] = metadata.distribution("gepipe").read_text("RECORD")
     there = here | {"own": version, "record": "gepipe/older.py,,\n"}
@@ -56,3 +57,5 @@ def test_another_gepipe_in_the_python_of_the_models_is_said(
     assert notes(here) == []
     (note,) = notes(there)
     assert re.search(f"python3: {said}; .*: gepipe triton install$", note)
+    monkeypatch.setattr(interpreter, "own", lambda: "3.12")
+    assert notes(there)[0].endswith(": gepipe triton install --python 3.11")
