@@ -30,6 +30,9 @@ WORDS: Final[dict[plugins.Kind, str]] = {
     "sinks": "sink",
 }
 
+#: Sinks that are only chosen by their names: what they write ends in .jsonl or .json.
+_NAMED_SINKS: Final = frozenset({"annotated", "coco"})
+
 
 def build(kind: plugins.Kind, name: str, value: Any, base: Path | None, *, role: str = "") -> Any:
     """Return the operator, source or sink that the YAML asks for.
@@ -178,11 +181,16 @@ def sink_of(value: Any) -> Any:
     if isinstance(value, Mapping):
         return build("sinks", *split_entry(value, "sink"), None)
     suffix = PurePath(value).suffix.removeprefix(".").lower()
-    if suffix not in plugins.names("sinks"):
-        known = ", ".join(f".{name}" for name in plugins.names("sinks"))
+    if suffix not in sink_endings():
+        known = ", ".join(f".{name}" for name in sink_endings())
         got = f"{str(value)!r} ends in none of {known}"
         raise problem(f"{got}; write one of them, or {{name: path}} for another file name")
     return build("sinks", suffix, str(value), None)
+
+
+def sink_endings() -> list[str]:
+    """Return the endings that choose a sink: their names, but for those that name no file type."""
+    return [name for name in plugins.names("sinks") if name not in _NAMED_SINKS]
 
 
 def _params(cls: type, name: str, value: Any) -> str:

@@ -18,7 +18,7 @@ from gepipe.errors import PluginError
 from gepipe.spec.chain import STAGES, USUAL_ROLES, implied_role
 from gepipe.spec.keys import KEYS, PROFILE_KEYS, STAGE_KEYS, Accepted
 from gepipe.spec.model import PipelineSpec
-from gepipe.spec.parts import adapter, shorthand_of
+from gepipe.spec.parts import adapter, shorthand_of, sink_endings
 from gepipe.spec.profile import PRESETS, Profile
 from gepipe.spec.stages import RESERVED, Section
 from gepipe.spec.values import Backend
@@ -216,7 +216,7 @@ def _one_of(named: Schema) -> Schema:
 def _sink_path() -> Schema:
     endings = "|".join(
         "".join(f"[{c.lower()}{c.upper()}]" if c.isalpha() else re.escape(c) for c in name)
-        for name in plugins.names("sinks")
+        for name in sink_endings()
     )
     return {"type": "string", "pattern": rf"[^/]\.({endings})$"}
 
