@@ -9,7 +9,6 @@ The thread touches no tensor and decides nothing that `ServingState` can decide.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 import sys
@@ -33,9 +32,9 @@ from gepipe.runtime.options import RunOptions
 from gepipe.runtime.process import start_server
 from gepipe.runtime.worker import ModelInfo
 from gepipe.runtime.workforce import Link, Workforce, make_links
+from gepipe.serving.answers import Answers
 from gepipe.serving.events import Answer, Arrived, Cancelled, Drain, WakeAt
 from gepipe.serving.events import Event as ServingEvent
-from gepipe.serving.kinds import UNAVAILABLE
 from gepipe.serving.payloads import PayloadReader, to_payload
 from gepipe.serving.shape import ServingShape
 from gepipe.serving.snapshot import Executed, ServiceStatistics
@@ -74,8 +73,7 @@ class Service:
         self._state: ServingState | None = None
         self._links: list[Link] = []
         self._inbox: deque[ServingEvent] = deque()
-        self._answers: dict[int, Callable[[bytes | Failure], None]] = {}
-        self._seqs = itertools.count()
+        self._answers = Answers(spec.infer.name)
         self._asleep = self._is_started = self._ended = False
         self._wake = self._last_moment = math.inf
         self._ready = threading.Event()
@@ -144,8 +142,7 @@ class Service:
         Returns:
             What to cancel it by.
         """
-        seq = next(self._seqs)
-        self._answers[seq] = answer
+        seq = self._answers.expect(answer)
         deadline = math.inf if deadline_s is None else time.monotonic() + deadline_s
         self._put(Arrived(seq, to_payload(payload), realtime, deadline))
         if self._ended:
@@ -253,7 +250,7 @@ class Service:
             for command in state.handle(now, events):
                 match command:
                     case Answer(seq, result):
-                        self._answer(seq, result)
+                        self._answers.give(seq, result)
                     case WakeAt(moment):
                         self._wake = moment
                     case Abort(error):
@@ -265,22 +262,11 @@ class Service:
             self._is_started = True
             self._ready.set()
 
-    def _answer(self, seq: int, result: bytes | Failure) -> None:
-        answer = self._answers.pop(seq, None)
-        if answer is None:
-            return
-        try:
-            answer(result)
-        except Exception:
-            log.exception("an answer could not be given")
-
     def _refuse(self) -> None:
         """Answer all who still wait: the service has ended."""
         why = f"the service has ended: {self._error}" if self._error else "the service has stopped"
         self._inbox.clear()
-        for seq in list(self._answers):
-            failure = Failure(seq, "", self._spec.infer.name, UNAVAILABLE, why)
-            self._answer(seq, failure)
+        self._answers.refuse(why)
 
     # --- the beginning ----------------------------------------------------------------------------
 
