@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gepipe.errors import ConfigError, GepipeError
+from gepipe.errors import ConfigError
 from gepipe.io.columns import encode_row, write_parquet
-from gepipe.io.jsonl import JsonlFile
-from gepipe.io.records import RecordFile, close_all
+from gepipe.io.journal import JournalFile, journal_path
 from gepipe.io.source import PLUGIN_CONFIG
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from gepipe.io.sink import Mark, Record
+    from collections.abc import Callable
 
 
 @dataclass(frozen=True)
@@ -56,16 +51,12 @@ class ParquetSink:
     @property
     def neighbours(self) -> tuple[Path, ...]:
         """The journal."""
-        path = Path(self.path)
-        return (path.with_name(path.name + ".journal"),)
+        return (journal_path(self.path),)
 
-    def open(self) -> ParquetFile:
+    def open(self) -> JournalFile:
         """Open and lock the journal."""
         require_pyarrow()
-        path = Path(self.path)
-        if path.is_dir():
-            raise ConfigError(f"{self.path!r} is a folder; expected a file to write to")
-        return ParquetFile(path, self.compression)
+        return JournalFile(Path(self.path), partial(write_parquet, compression=self.compression))
 
 
 def require_pyarrow(kind: str = "sink") -> None:
@@ -93,70 +84,3 @@ def require_pyarrow(kind: str = "sink") -> None:
 def _major(text: str) -> int:
     digits = text.partition(".")[0]
     return int(digits) if digits.isdigit() else 0
-
-
-class ParquetFile:
-    """A journal of results that becomes a Parquet file."""
-
-    def __init__(self, path: Path, compression: str) -> None:
-        self._path = path
-        self._compression = compression
-        self._journal_path = path.with_name(path.name + ".journal")
-        self._records = RecordFile(self._journal_path)
-        self._journal = JsonlFile(self._records)
-
-    def clear(self) -> None:
-        """Drop what an earlier run left."""
-        self._journal.clear()
-        self._path.unlink(missing_ok=True)
-
-    def scan(self) -> Iterator[Mark]:
-        """Yield the whole records in the journal."""
-        return self._journal.scan()
-
-    def source_of(self, mark: Mark) -> str:
-        """Return the source that a record names."""
-        return self._journal.source_of(mark)
-
-    def spelled(self, source: str) -> str:
-        """Return how the journal spells `source`: as it is."""
-        return source
-
-    def cut(self, end: int) -> None:
-        """Drop everything behind a mark's `end`."""
-        self._journal.cut(end)
-
-    def write(self, records: Sequence[Record]) -> None:
-        """Append records to the journal, in one system call."""
-        self._journal.write(records)
-
-    def close(self, *, complete: bool) -> None:
-        """Turn the journal of a complete job into the Parquet file; keep that of another."""
-        discarded = complete or not self._records.end
-
-        def finish() -> None:
-            if complete:
-                self._records.require_unchanged()
-                self._convert()
-            if discarded:
-                self._journal_path.unlink(missing_ok=True)
-
-        close_all(finish, partial(self._records.close, discarded=discarded))
-
-    def _convert(self) -> None:
-        temporary = self._path.with_name(f".{self._path.name}.tmp")
-        try:
-            write_parquet(self._records, temporary, self._compression)
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
-            temporary.replace(self._path)
-        except GepipeError:
-            raise
-        except Exception as error:  # pyarrow's errors have many types
-            raise GepipeError(
-                f"cannot write {str(self._path)!r}: {error}; the results are kept as JSON lines "
-                f"in {str(self._journal_path)!r}, and --resume tries again"
-            ) from error
-        finally:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
