@@ -56,6 +56,7 @@ BYTES_YAML = """
 pipeline:
   name: {name}
   source: {{images: inputs}}
+  profile: {{queue: 1000}}
   stages:
     - {{name: preprocess, batch_size: 4, ops: [{{python: './ops.py:head'}}]}}
     - name: inference
@@ -209,6 +210,27 @@ def test_a_served_pipeline_writes_what_a_local_run_writes(
     assert "half a pair: \\ud800" in mine["error"]
     assert lines(out)[0]["result"]["shape"] == []
     assert lines(out)[3]["result"]["pair"] == "(1, b'two')"
+
+
+@pytest.mark.parametrize("name", ["bytes", "bytes_fused"])
+def test_a_thousand_requests_at_once_are_never_mixed_up(
+    place: Path, server: Served, url: str, name: str, tmp_path: Path
+) -> None:
+    server.load(name)
+    (tmp_path / "many").mkdir()
+    for number in range(1000):
+        length, first = divmod(number, 250)
+        content = bytes([first, 0, 0, 0]) + bytes(length)
+        (tmp_path / "many" / f"{number:04}.jpg").write_bytes(content)
+    out = tmp_path / "out.jsonl"
+
+    words = ("--input", str(tmp_path / "many"), "--output", str(out), "--concurrency", "1000")
+    gepipe(place, "run", f"{name}.yaml", "--via", url, *words)
+
+    results = [each["result"] for each in lines(out)]
+    assert [(each["length"] - 4, (each["sum"] - 4) / 6) for each in results] == [
+        divmod(number, 250) for number in range(1000)
+    ]
 
 
 @pytest.mark.skipif(not MODEL.exists(), reason="run `make samples` first")
