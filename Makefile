@@ -5,6 +5,7 @@ PYTHON  ?= python3
 VENV    ?= .venv
 PY      := $(VENV)/bin/python
 WORKERS ?= 2
+SAMPLES ?= classify
 ARGS    ?=
 
 VENV1   := .cache/venv-numpy1
@@ -33,8 +34,8 @@ help:  ## Show what can be made
 
 setup: $(STAMP)  ## Create .venv and install gepipe with what it needs
 
-samples: $(STAMP)  ## Fetch the sample models and media
-	@$(PY) -m samples.fetch classify
+samples: $(STAMP)  ## Fetch models and media: make samples SAMPLES='classify embed'
+	@$(PY) -m samples.fetch $(SAMPLES)
 
 run: samples  ## Classify the sample photos
 	$(VENV)/bin/gepipe run pipelines/classify.yaml $(ARGS)

@@ -26,6 +26,7 @@ EXAMPLES = ROOT / "samples" / "user_code"
 PAGES = sorted([ROOT / "README.md", ROOT / "README.zh.md", *(ROOT / "docs").glob("*.md")])
 GENERATED = ("yaml.md", "yaml.zh.md")  # held to the spec by their own test
 FETCHED = (ROOT / "samples/models/efficientnet_lite0.onnx").exists()
+EMBEDS = (ROOT / "samples/models/all_minilm_l6_v2.onnx").exists()
 
 _BLOCK = re.compile(
     r"(?:^<!-- (?P<mark>[^\n]+?) -->\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$",
@@ -141,6 +142,8 @@ def test_the_python_of_a_page_runs_and_prints_what_the_page_says(
     scripts = [b for b in blocks(page) if b.language == "python" and not b.mark]
     if not FETCHED and any("classify.yaml" in script.text for script in scripts):
         pytest.skip("the samples are not fetched: python -m samples.fetch classify")
+    if not EMBEDS and any("embed.yaml" in script.text for script in scripts):
+        pytest.skip("83 MB to download: python -m samples.fetch embed")
     env = furnish(page, tmp_path)
 
     printed: str | None = ""
