@@ -27,7 +27,7 @@ define check-python
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup samples run serve test test-numpy1 bench lint wheel clean
+.PHONY: help setup samples large-samples run serve test test-numpy1 bench lint wheel clean
 
 help:  ## Show what can be made
 	@sed -n 's/^\([a-z][a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -37,6 +37,9 @@ setup: $(STAMP)  ## Create .venv and install gepipe with what it needs
 samples: $(STAMP)  ## Fetch models and media: make samples SAMPLES='classify embed'
 	@$(PY) -m samples.fetch $(SAMPLES)
 
+large-samples: $(STAMP)  ## Fetch the large samples (144 MB), as far as they can be had
+	@$(PY) -m samples.fetch detect || echo "without it, its tests are left out"
+
 run: samples  ## Classify the sample photos
 	$(VENV)/bin/gepipe run pipelines/classify.yaml $(ARGS)
 
@@ -45,7 +48,7 @@ serve: samples  ## Serve the sample pipeline with Triton on 127.0.0.1, port 8000
 	$(VENV)/bin/gepipe triton export pipelines/classify.yaml out/models
 	$(VENV)/bin/gepipe triton serve out/models $(ARGS)
 
-test: samples  ## Run the tests
+test: samples large-samples  ## Run the tests
 	$(PY) -m pytest -n $(WORKERS) $(ARGS)
 
 bench: samples  ## Measure, and write out/bench.json
