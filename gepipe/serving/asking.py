@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,17 +12,19 @@ from gepipe.errors import ItemError
 from gepipe.io.failures import Failure
 from gepipe.serving.kinds import CANCELLED, OVERLOADED
 from gepipe.serving.postprocess import RESULT
-from gepipe.serving.replies import kind_of, reply_error, reply_failure
+from gepipe.serving.replies import kind_of, reply_error, reply_failure, send
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from gepipe.serving.service import Service
 
 _TRUE = (True, 1, "true", "1", "realtime")
 _FALSE = (False, 0, "false", "0", "bulk", None)
 
 
-def rows_of(request: Any, name: str, *, is_text: bool) -> Sequence[Any]:
-    """Return what each row of a request's input holds.
+def rows_of(request: Any, name: str, *, is_text: bool) -> NDArray[Any]:
+    """Return a request's input: (rows, …), or (rows,) of texts.
 
     Args:
         request: The server's request.
@@ -32,13 +34,14 @@ def rows_of(request: Any, name: str, *, is_text: bool) -> Sequence[Any]:
     Raises:
         ItemError: The input has another shape than it must have.
     """
+    values: NDArray[Any]
     (values,) = (each.as_numpy() for each in request.inputs() if each.name() == name)
     if not is_text:
-        return values  # type: ignore[no-any-return] # rows are arrays
+        return values
     if values.shape != (len(values), 1):
         shape = list(values.shape)
         raise ItemError("shape", f"input {name!r} has shape {shape}; expected [n, 1]")
-    return values[:, 0]  # type: ignore[no-any-return]
+    return values[:, 0]
 
 
 def wants_realtime(parameters: str) -> bool:
@@ -88,7 +91,7 @@ class Asked:
         self._when_over(self)
 
     def submit(
-        self, service: Service, rows: Sequence[Any], *, realtime: bool, deadline_s: float | None
+        self, service: Service, rows: NDArray[Any], *, realtime: bool, deadline_s: float | None
     ) -> None:
         """Have its rows processed."""
         self._left = len(rows)
@@ -107,11 +110,9 @@ class Asked:
 
     def send(self, reply: Any) -> None:
         """Send the response."""
-        import triton_python_backend_utils as pb_utils
-
         with self._sending:
             self._sent = True
-            self._sender.send(reply, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+            send(self._sender, reply)
 
     def is_abandoned(self) -> bool:
         """Whether the client is gone. Takes 30 µs."""

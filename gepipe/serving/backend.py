@@ -23,6 +23,7 @@ from gepipe.serving.declared import ROWS, Declared
 from gepipe.serving.dispatcher import Dispatcher
 from gepipe.serving.execution import Execution
 from gepipe.serving.host import ModelHost
+from gepipe.serving.kinds import CANCELLED, CANCELLED_TEXT
 from gepipe.serving.merging import Ask, checked_rows
 from gepipe.serving.metrics import Metrics, OpenRequests
 from gepipe.serving.replies import kind_of, reply_error
@@ -192,11 +193,10 @@ class Backend:
         return ask
 
     def _unwanted(self, ask: Ask) -> ItemError | None:
-        limit_s = ask.request.timeout() / 1e6
-        if limit_s and time.monotonic() - ask.began > limit_s:
-            return ItemError("expired", f"the request's timeout of {limit_s:g} s has passed")
+        if overdue := ask.overdue():
+            return overdue
         if ask.rows * self._row_s >= _WORTH_ASKING_S and ask.request.is_cancelled():
-            return ItemError("cancelled", "the request was cancelled by its client")
+            return ItemError(CANCELLED, CANCELLED_TEXT)
         return None
 
     def _executed(self, began: float, rows: int, at: float, took_s: float, busy_ns: int) -> None:

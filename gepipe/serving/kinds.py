@@ -8,3 +8,6 @@ CANCELLED: Final = "cancelled"
 EXPIRED: Final = "expired"
 OVERLOADED: Final = "overloaded"
 UNAVAILABLE: Final = "unavailable"
+
+#: Said of a request of kind `CANCELLED`, wherever that is noticed.
+CANCELLED_TEXT: Final = "the request was cancelled by its client"

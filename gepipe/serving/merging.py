@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gepipe.errors import GepipeError, ItemError
+from gepipe.serving.kinds import EXPIRED
 from gepipe.tensors import TensorSpec
 
 if TYPE_CHECKING:
@@ -34,6 +36,13 @@ class Ask:
     request: Any = None
     sender: Any = None
     began: float = 0.0
+
+    def overdue(self) -> ItemError | None:
+        """Return why it need not be answered any more, if its own time limit has passed."""
+        limit_s = self.request.timeout() / 1e6
+        if limit_s and time.monotonic() - self.began > limit_s:
+            return ItemError(EXPIRED, f"the request's timeout of {limit_s:g} s has passed")
+        return None
 
 
 class Span(NamedTuple):

@@ -23,21 +23,21 @@ from gepipe.errors import ConfigError, GepipeError, ItemError
 from gepipe.ops.plan import plan_pre
 from gepipe.pipeline import meta as metas
 from gepipe.pipeline.bodies import PreBody
-from gepipe.pipeline.crews import pickled, worker_environment
+from gepipe.pipeline.crews import pickled
 from gepipe.pipeline.preload import PRELOAD
-from gepipe.runtime.memory import SharedBuffer, SlotLayout, Slots
 from gepipe.runtime.process import start_server
-from gepipe.serving.asking import wants_realtime
+from gepipe.serving.asking import rows_of, wants_realtime
 from gepipe.serving.bundle import load_bundle
 from gepipe.serving.declared import spec_of
 from gepipe.serving.dispatcher import Dispatcher
 from gepipe.serving.itemmeta import META, to_json
+from gepipe.serving.kinds import CANCELLED, CANCELLED_TEXT
 from gepipe.serving.merging import Ask, checked_rows
 from gepipe.serving.metrics import OpenRequests
 from gepipe.serving.payloads import PayloadReader, to_payload
+from gepipe.serving.preparer import ROWS, Preparer
 from gepipe.serving.replies import RowFailed, reply_error
 from gepipe.serving.request_queue import RequestQueue
-from gepipe.serving.session import Session, SessionLost
 from gepipe.serving.settings import parameters_of
 from gepipe.serving.stub import settle
 from gepipe.spec.profile import QUEUE
@@ -45,100 +45,11 @@ from gepipe.spec.profile import QUEUE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gepipe.runtime.events import Fault
-    from gepipe.tensors import TensorSpec
 
 log = logging.getLogger(__name__)
 
 #: `workers`: its processes; `max_queue_size`: requests that may wait. Each a text.
 _PARAMETERS: Final = ("max_queue_size", "workers")
-#: Rows that a worker writes at a time: most requests have one, and memory is kept small.
-_ROWS: Final = 4
-#: How long a worker may take to set itself up.
-_START_S: Final = 120.0
-#: Workers that a request's rows may end.
-_TRIES: Final = 2
-
-
-class Preparer:
-    """A pre worker process and its rows, used by one thread. It is replaced when it dies."""
-
-    def __init__(
-        self, stage: str, body: bytes, specs: Sequence[TensorSpec], limit_s: float
-    ) -> None:
-        """Start the process; `open` waits for it.
-
-        Args:
-            stage: The stage's name, for messages.
-            body: The pickled `gepipe.runtime.worker.Writer`.
-            specs: Row specs of what it writes.
-            limit_s: How long one item may take.
-        """
-        self._stage, self._body, self._limit_s = stage, body, limit_s
-        layout = SlotLayout.of(tuple(specs), _ROWS)
-        self._link = SharedBuffer.create(layout.slot_nbytes), layout
-        self._slots = Slots(*self._link)
-        self._session: Session | None = self._start()
-
-    def open(self) -> None:
-        """Wait until the process is set up.
-
-        Raises:
-            GepipeError: It cannot be set up.
-        """
-        if self._session is None:
-            self._session = self._start()
-        self._session.open()
-        self._session.attach([self._link], self._limit_s)
-
-    def write(self, payloads: Sequence[Any]) -> Sequence[bytes | Fault]:
-        """Have items written.
-
-        Args:
-            payloads: One an item, `_ROWS` at most.
-
-        Returns:
-            Of each item what was noted about it, or what went wrong.
-
-        Raises:
-            ItemError: The process ended twice.
-            GepipeError: The process cannot be replaced.
-        """
-        for left in reversed(range(_TRIES)):
-            if self._session is None:
-                self.open()
-            assert self._session is not None
-            try:
-                return self._session.write(payloads)
-            except SessionLost as lost:
-                session, self._session = self._session, None
-                session.close()
-                log.warning("%s: %s; its process is replaced", self._stage, str(lost))
-                if not left:
-                    raise ItemError(lost.kind, f"{lost}, twice") from None
-        raise AssertionError  # the last try returns or raises
-
-    def rows(self, count: int) -> Mapping[str, NDArray[Any]]:
-        """Return name to (count, …) array of what was written; views, valid until the next call."""
-        return {name: view[:count] for name, view in self._slots[0].items()}
-
-    def interrupt(self) -> None:
-        """End the process, whatever it does."""
-        if self._session is not None:
-            self._session.kill()
-
-    def close(self) -> None:
-        """End the process and free the rows."""
-        if self._session is not None:
-            self._session.close()
-        del self._slots
-        try:
-            self._link[0].close()
-        except BufferError:  # somebody holds a view; the end of this process frees it
-            log.debug("%s: rows are still in use", self._stage)
-
-    def _start(self) -> Session:
-        return Session(self._stage, self._body, worker_environment(), _START_S, role="pre")
 
 
 class Preprocess:
@@ -215,14 +126,10 @@ class Preprocess:
         )
 
     def _values(self, request: Any) -> Any:
-        (values,) = (each.as_numpy() for each in request.inputs() if each.name() == self._input)
+        values = rows_of(request, self._input, is_text=self._given is None)
         if self._given is not None:
             checked_rows({self._input: values}, [self._given])
-            return values
-        if values.shape != (len(values), 1):
-            shape = list(values.shape)
-            raise ItemError("shape", f"input {self._input!r} has shape {shape}; expected [n, 1]")
-        return values[:, 0]
+        return values
 
     def _answer(self, preparer: Preparer, asks: Sequence[Ask]) -> list[Any]:
         return [self._reply(preparer, ask) for ask in asks]
@@ -232,11 +139,10 @@ class Preprocess:
 
         request = ask.request
         try:
-            limit_s = request.timeout() / 1e6
-            if limit_s and time.monotonic() - ask.began > limit_s:
-                raise ItemError("expired", f"the request's timeout of {limit_s:g} s has passed")
+            if overdue := ask.overdue():
+                raise overdue
             if ask.sender.is_cancelled():
-                raise ItemError("cancelled", "the request was cancelled by its client")
+                raise ItemError(CANCELLED, CANCELLED_TEXT)
             made = self._made(preparer, ask.arrays[self._input])
             wanted = request.requested_output_names()
             return pb_utils.InferenceResponse([
@@ -251,16 +157,16 @@ class Preprocess:
         count = len(values)
         texts = np.empty((count, 1), object)
         made: dict[str, NDArray[Any]] = {}
-        if count > _ROWS or not count:
+        if count > ROWS or not count:
             made = {each.name: np.empty((count, *each.shape), each.dtype) for each in self._specs}
-        for first in range(0, count, _ROWS):
-            part = values[first : first + _ROWS]
+        for first in range(0, count, ROWS):
+            part = values[first : first + ROWS]
             for row, result in enumerate(preparer.write([to_payload(v) for v in part]), first):
                 if not isinstance(result, bytes):
                     raise RowFailed(row, count, ItemError(result.kind, result.text))
                 texts[row, 0] = to_json(metas.decode(result))
             views = preparer.rows(len(part))
-            if count <= _ROWS:
+            if count <= ROWS:
                 made = dict(views)
             else:
                 for name, view in views.items():

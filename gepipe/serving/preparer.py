@@ -1,0 +1,108 @@
+"""A process that runs the operators of the pre stage, and the rows in shared memory it writes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from gepipe.errors import ItemError
+from gepipe.pipeline.crews import worker_environment
+from gepipe.runtime.memory import SharedBuffer, SlotLayout, Slots
+from gepipe.serving.session import Session, SessionLost
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gepipe.runtime.events import Fault
+    from gepipe.tensors import TensorSpec
+
+log = logging.getLogger(__name__)
+
+#: Rows that a worker writes at a time: most requests have one, and memory is kept small.
+ROWS: Final = 4
+#: How long a worker may take to set itself up.
+_START_S: Final = 120.0
+#: Workers that a request's rows may end.
+_TRIES: Final = 2
+
+
+class Preparer:
+    """A pre worker process and its rows, used by one thread. It is replaced when it dies."""
+
+    def __init__(
+        self, stage: str, body: bytes, specs: Sequence[TensorSpec], limit_s: float
+    ) -> None:
+        """Start the process; `open` waits for it.
+
+        Args:
+            stage: The stage's name, for messages.
+            body: The pickled `gepipe.runtime.worker.Writer`.
+            specs: Row specs of what it writes.
+            limit_s: How long one item may take.
+        """
+        self._stage, self._body, self._limit_s = stage, body, limit_s
+        layout = SlotLayout.of(tuple(specs), ROWS)
+        self._link = SharedBuffer.create(layout.slot_nbytes), layout
+        self._slots = Slots(*self._link)
+        self._session: Session | None = self._start()
+
+    def open(self) -> None:
+        """Wait until the process is set up.
+
+        Raises:
+            GepipeError: It cannot be set up.
+        """
+        if self._session is None:
+            self._session = self._start()
+        self._session.open()
+        self._session.attach([self._link], self._limit_s)
+
+    def write(self, payloads: Sequence[Any]) -> Sequence[bytes | Fault]:
+        """Have items written.
+
+        Args:
+            payloads: One an item, `ROWS` at most.
+
+        Returns:
+            Of each item what was noted about it, or what went wrong.
+
+        Raises:
+            ItemError: The process ended twice.
+            GepipeError: The process cannot be replaced.
+        """
+        for left in reversed(range(_TRIES)):
+            if self._session is None:
+                self.open()
+            assert self._session is not None
+            try:
+                return self._session.write(payloads)
+            except SessionLost as lost:
+                session, self._session = self._session, None
+                session.close()
+                log.warning("%s: %s; its process is replaced", self._stage, str(lost))
+                if not left:
+                    raise ItemError(lost.kind, f"{lost}, twice") from None
+        raise AssertionError  # the last try returns or raises
+
+    def rows(self, count: int) -> Mapping[str, NDArray[Any]]:
+        """Return name to (count, …) array of what was written; views, valid until the next call."""
+        return {name: view[:count] for name, view in self._slots[0].items()}
+
+    def interrupt(self) -> None:
+        """End the process, whatever it does."""
+        if self._session is not None:
+            self._session.kill()
+
+    def close(self) -> None:
+        """End the process and free the rows."""
+        if self._session is not None:
+            self._session.close()
+        del self._slots
+        try:
+            self._link[0].close()
+        except BufferError:  # somebody holds a view; the end of this process frees it
+            log.debug("%s: rows are still in use", self._stage)
+
+    def _start(self) -> Session:
+        return Session(self._stage, self._body, worker_environment(), _START_S, role="pre")
