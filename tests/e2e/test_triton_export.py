@@ -306,7 +306,7 @@ def test_a_real_time_request_overtakes_in_the_steps_of_an_ensemble(triton_kit, p
     text = text.replace("batch_size: 4", "threads: 1")
     repository = place / "slow_models"
     path = place / "slow.yaml"
-    path.write_text(text.replace("name: slow", "name: slow\n  profile: latency", 1))
+    path.write_text(text.replace("profile: {queue: 1000}", "profile: latency"))
     gepipe(place, "triton", "export", "slow.yaml", "slow_models")
     ports = free_ports("127.0.0.1", {"http": 0, "grpc": 0, "metrics": 0})
     with new_run() as run, Bell() as bell, Server(triton_kit, run, repository, ports) as running:
