@@ -19,6 +19,7 @@ from tests.support import wait_until
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / "samples/models/nanodet_g.onnx"
 PHOTOS = ROOT / "samples/media/photos"
+GEPIPE = [sys.executable, "-c", "from gepipe.cli.app import main; main()"]
 pytestmark = pytest.mark.skipif(
     not MODEL.exists(), reason="the detector is not fetched: gepipe samples fetch detect"
 )
@@ -175,13 +176,52 @@ def test_inputs_in_the_folder_of_pictures_are_refused(tmp_path):
     assert (tmp_path / "found" / "a.png").exists()
 
 
+def test_a_triton_server_gives_the_same_lines_in_both_layouts(triton_kit, tmp_path):
+    from gepipe.serving.export import export
+    from gepipe.spec.load import load
+    from gepipe.triton.bell import Bell
+    from gepipe.triton.ports import free_ports
+    from gepipe.triton.runs import new_run
+    from gepipe.triton.server import Server
+
+    lines = "sink={jsonl: found.jsonl}"
+    job(tmp_path / "local.jsonl", lines).run()
+    ports = free_ports("127.0.0.1", {"http": 0, "grpc": 0, "metrics": 0})
+    url = f"http://127.0.0.1:{ports['http']}"
+    models = []
+    for layout in ("ensemble", "fused"):
+        spec = load(ROOT / "pipelines/detect.yaml", (f"name=detect_{layout}",))
+        made = export(spec, tmp_path / "models", layout=layout).models
+        models += sorted(made, key=len, reverse=True)  # the ensemble comes last
+    with (
+        new_run() as run,
+        Bell() as bell,
+        Server(triton_kit, run, tmp_path / "models", ports) as server,
+    ):
+        server.wait_live(bell)
+        for model in models:
+            server.control.load(model)
+        for layout in ("ensemble", "fused"):
+            served = tmp_path / f"{layout}.jsonl"
+            words = ["run", "pipelines/detect.yaml", "--via", url, "--output", str(served)]
+            named = ["--set", f"name=detect_{layout}", "--set", lines]
+            subprocess.run([*GEPIPE, *words, *named], check=True, timeout=100)
+            assert served.read_bytes() == (tmp_path / "local.jsonl").read_bytes()
+        # To draw, the pre stage must tell what it did, and it is in the server.
+        refused = subprocess.run(
+            [*GEPIPE, *words], capture_output=True, text=True, timeout=100, check=False
+        )
+        assert refused.returncode == 2
+        assert "write lines: --set 'sink={jsonl: out/x.jsonl}'" in refused.stderr
+        server.stop(10, bell)
+
+
 def test_a_killed_run_is_resumed_to_what_one_run_makes(tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()
     for number in range(40):
         (folder / f"{number:02}.png").symlink_to(PHOTOS / "chelsea.png")
-    command = [sys.executable, "-c", "from gepipe.cli.app import main; main()"]
-    command += ["run", str(ROOT / "pipelines/detect.yaml"), "--input", str(folder)]
+    command = [*GEPIPE, "run", str(ROOT / "pipelines/detect.yaml"), "--input", str(folder)]
     output = tmp_path / "found.jsonl"
     running = subprocess.Popen(
         [*command, "--output", str(output)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
