@@ -99,7 +99,7 @@ def write_parquet(journal: RecordFile, path: Path, compression: str) -> None:
     with pq.ParquetWriter(path, pa.schema(kinds.items()), compression=compression) as writer:
         for rows in _groups(journal):
             others = pa.array([_without(row, fixed) for row in rows], type=struct)
-            made = dict(zip(struct.names, others.flatten(), strict=True))
+            made = dict(zip([each.name for each in struct], others.flatten(), strict=True))
             made |= {name: _array_column(rows, name, kinds[name]) for name in fixed}
             writer.write_batch(pa.RecordBatch.from_pydict({name: made[name] for name in kinds}))
 
