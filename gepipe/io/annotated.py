@@ -67,6 +67,11 @@ class AnnotatedSink:
         return Path(self.folder or path.with_name(path.stem if path.suffix else f"{path}.pictures"))
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know of a run into it."""
+        return (f"drawn pictures go into the folder {str(self.pictures)!r}",)
+
+    @property
     def encoder(self) -> Annotator:
         """Draws a result into its picture, and encodes it as JSON."""
         parts = Path(start_folder()) / self._parts

@@ -158,7 +158,7 @@ class Job:
                 resume=self._resume,
                 difference=difference,
             ) as outputs:
-                self.notes += outputs.notes
+                self.notes += (*outputs.notes, *getattr(self._sink, "notes", ()))
                 self.first = outputs.first
                 self._outputs = outputs
                 statistics = None

@@ -70,6 +70,7 @@ def test_the_objects_of_the_photos_are_found_and_drawn(tmp_path):
     report = job(tmp_path / "found.jsonl").run()
 
     assert (report.total, report.failed) == (8, 0)
+    assert f"drawn pictures go into the folder {str(tmp_path / 'found')!r}" in report.notes
     assert_right(results(tmp_path / "found.jsonl"))
     pictures = sorted((tmp_path / "found").iterdir())
     names = [path.stem for path in sorted(PHOTOS.glob("*.*g"))]
