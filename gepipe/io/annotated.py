@@ -164,8 +164,11 @@ class AnnotatedFile:
         self.cut(0)
 
     def scan(self) -> Iterator[Mark]:
-        """Yield the whole records on disk."""
-        return self._lines.scan()
+        """Yield the whole records on disk, up to the first whose picture is missing."""
+        for mark in self._lines.scan():
+            if not self._picture(mark.index, self.source_of(mark)).exists():
+                return
+            yield mark
 
     def source_of(self, mark: Mark) -> str:
         """Return the source that a record names."""
@@ -177,7 +180,7 @@ class AnnotatedFile:
 
     def cut(self, end: int) -> None:
         """Drop everything behind a mark's `end`, pictures too."""
-        for mark in self.scan():
+        for mark in self._lines.scan():
             if mark.end > end:
                 with suppress(ConfigError, OSError, ValueError):  # not of such a run, or gone
                     self._picture(mark.index, self.source_of(mark)).unlink(missing_ok=True)

@@ -245,6 +245,24 @@ def test_pictures_behind_a_torn_line_go_with_it(sink, tmp_path):
     outputs.close("interrupted")
 
 
+def test_a_run_goes_on_where_the_first_picture_is_missing(sink, tmp_path):
+    names = [f"{number}.jpg" for number in range(3)]
+    with opened(sink, names) as outputs:
+        outputs.begin()
+        outputs.write([record(sink, index, names[index]) for index in range(3)])
+        outputs.close("interrupted")
+    (tmp_path / "out" / "found" / "000001-1.jpg").unlink()
+
+    with opened(sink, names, resume=True) as outputs:
+        assert outputs.first == 1
+        outputs.begin()
+        outputs.write([record(sink, index, names[index]) for index in (1, 2)])
+        outputs.close("complete")
+
+    assert files(tmp_path / "out/found") == [f"{n:06}-{n}.jpg" for n in range(3)]
+    assert len(Path(sink.path).read_text().splitlines()) == 3
+
+
 def test_a_new_run_drops_the_pictures_of_the_old_one_and_nothing_else(sink, tmp_path):
     with opened(sink, ["a.jpg", "b.jpg"]) as outputs:
         outputs.begin()

@@ -88,6 +88,12 @@ def test_detections_come_with_the_highest_score_first_and_ties_in_the_order_of_t
     assert centres.tolist() == [list(found[i][:2]) for i in places]
 
 
+def test_an_axis_of_one_in_front_says_nothing():
+    array = table([(5, 6, 2, 3, 4, 1)] * 9, "v8")
+
+    assert detections(Yolo(), array[None]) == detections(Yolo(), array)
+
+
 def test_the_score_of_v5_is_objectness_times_class():
     row = np.array([[5, 5, 4, 4, 0.5, 0.9, 0.2]], np.float32)
 

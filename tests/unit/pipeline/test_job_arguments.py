@@ -56,6 +56,31 @@ def test_paths_may_be_path_objects():
     assert str(job.output) == "x.csv"
 
 
+@pytest.mark.parametrize(
+    ("sink", "output", "kind", "path"),
+    [
+        ("{annotated: {path: out/a.jsonl, quality: 50}}", "x.jsonl", "AnnotatedSink", "x.jsonl"),
+        ("{annotated: out/a.jsonl}", "x.csv", "CsvSink", "x.csv"),
+        ("{annotated: out/a.jsonl}", "new/", "AnnotatedSink", "new/a.jsonl"),
+        ("{annotated: out/a.jsonl}", ".", "AnnotatedSink", "./a.jsonl"),
+        ("{coco: out/a.json}", "x.json", "CocoSink", "x.json"),
+        ("out/a.csv", "x.jsonl", "JsonlSink", "x.jsonl"),
+        ("{jsonl: out/lines}", "others", "JsonlSink", "others"),
+    ],
+)
+def test_an_output_of_the_same_ending_or_a_folder_keeps_the_sink(sink, output, kind, path):
+    job = Job(loads(YAML.replace("out.jsonl", sink)), output=output)
+
+    assert type(job._sink).__name__ == kind
+    assert job._sink.path == path
+
+
+def test_an_empty_output_and_an_unknown_ending_are_refused():
+    for output, said in (("", "--output"), ("x.txt", "ends in none of .csv, .jsonl")):
+        with pytest.raises(ConfigError, match=said):
+            Job(loads(YAML), output=output)
+
+
 def test_a_share_of_an_unknown_number_says_what_helps():
     with pytest.raises(ConfigError, match=r"1.0% of the inputs, .* set max_failures to a number"):
         failures_left(loads(YAML), None)
