@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import stat
 import sys
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 MAX_BYTES: Final = 1 << 20
 STDIN: Final = "-"
 _BLOCK_BYTES: Final = 1 << 16
-_BOM: Final = b"\xef\xbb\xbf"
+_BOM: Final = codecs.BOM_UTF8
+#: What is looked at to tell a text from something else.
+_HEAD_BYTES: Final = 1024
 # What a payload begins with: a text follows, or why there is none.
 _TEXT, _TOO_LARGE, _NO_FIELD, _BAD_ROW = b"t", b"l", b"n", b"b"
 
@@ -89,10 +93,12 @@ class TextFiles:
                 if sys.stdin is None:
                     raise ConfigError(f"{name} is closed; the inputs come from there")
                 _refuse_device(sys.stdin.buffer, name)
+                _refuse_binary(sys.stdin.buffer, name)
                 yield sys.stdin.buffer
                 return
             with Path(os.fsdecode(path)).open("rb") as file:
                 _refuse_device(file, name)
+                _refuse_binary(file, name)
                 yield file
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
             why = (getattr(error, "strerror", None) or str(error)).lower()
@@ -112,6 +118,24 @@ def _refuse_device(file: BinaryIO, name: str) -> None:
         endless = False
     if endless and os.fstat(file.fileno()).st_rdev != os.makedev(1, 3):  # /dev/null ends at once
         raise ConfigError(f"{name} is a device; expected a file")
+
+
+def _refuse_binary(file: BinaryIO, name: str) -> None:
+    """Refuse what is no text in UTF-8 from its beginning on.
+
+    Raises:
+        ConfigError: It is UTF-16, or a picture or the like.
+    """
+    head = file.peek(_HEAD_BYTES)[:_HEAD_BYTES] if isinstance(file, io.BufferedReader) else b""
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ConfigError(
+            f"{name} is UTF-16; expected UTF-8; convert it, as with iconv -f utf-16 -t utf-8"
+        )
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)  # the last letter may be cut
+    except UnicodeDecodeError as error:
+        if b"\0" in head:
+            raise ConfigError(f"{name} is no text file; expected text in UTF-8") from error
 
 
 def lines(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes, int]]:

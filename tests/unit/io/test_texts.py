@@ -92,6 +92,16 @@ def test_several_files_a_folder_and_a_glob_are_read_in_order(file, tmp_path):
     assert [text for _, text in taken(TextLines((two, one)))] == ["3", "1", "2"]
 
 
+def test_a_zero_byte_and_bytes_outside_utf_8_concern_their_line_only(file):
+    content = b"one\nt\0wo\n" + b"x" * 2000 + b"\n\xff\xff\nfive"
+
+    assert [text for _, text in taken(TextLines(file(content)))] == [
+        "one", "t\0wo", "x" * 2000, "[not_text]", "five",
+    ]  # fmt: skip
+    letters = "é" * 600  # one of them across the end of what is looked at
+    assert taken(TextLines(file(b"a\0" + letters.encode()))) == [("a.txt:1", "a\0" + letters)]
+
+
 def test_standard_input_is_read(monkeypatch):
     stream = io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbfone\ntwo"))
     monkeypatch.setattr(sys, "stdin", stream)
@@ -108,6 +118,9 @@ def test_standard_input_is_read(monkeypatch):
         (lambda f, d: TextLines((f(b"x"), str(d / "absent.txt"))), "no such file"),
         (lambda _f, d: TextLines(str(d)), r"no text file in this folder.*\.txt, \.text"),
         (lambda _f, _d: TextLines("/dev/zero"), "is a device"),
+        (lambda f, _: TextLines(f("é\n".encode("utf-16"))), "is UTF-16; expected UTF-8; .*iconv"),
+        (lambda f, _: CsvRows(f(b"\xfe\xff\0a\0,\0b\0\n")), "is UTF-16"),
+        (lambda f, _: TextLines(f(b"\x89PNG\r\n\x1a\n\0\0\0\r")), "is no text file"),
         (lambda f, _: CsvRows(f(b"a,b\n1,2\n")), r"no column 'text'; known: a, b.*`field:`"),
         (lambda f, _: CsvRows(f(b"txt,b\n1,2\n")), "did you mean 'txt'"),
         (lambda f, _: CsvRows(f(b"text\n")), "no row below the header"),
