@@ -11,7 +11,6 @@ import errno
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Final
 
 from gepipe.errors import ExportError
 from gepipe.serving.bundle import Files
+from gepipe.serving.stage import stage_for
 from gepipe.triton.config import FILE_NAME
 
 #: The first line of a configuration that an export has written.
@@ -75,7 +75,7 @@ class Repository:
         gone = [model for model in self.made_of(pipeline) if model not in models]
         with told(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            with self._stage() as stage:
+            with stage_for(self.folder) as stage:
                 _write(stage / "new", files)
                 for model in models if keep else ():
                     self._keep_versions(model, stage / "new" / model, version)
@@ -139,17 +139,6 @@ class Repository:
                 with suppress(FileNotFoundError):
                     (stage / "old" / model).rename(self.folder / model)
             raise
-
-    @contextmanager
-    def _stage(self) -> Iterator[Path]:
-        """Make a folder on the same file system in which the server does not look for models."""
-        folder = self.folder.resolve()
-        beside = folder.parent
-        same = beside.stat().st_dev == folder.stat().st_dev and os.access(beside, os.W_OK | os.X_OK)
-        with tempfile.TemporaryDirectory(
-            prefix=f".{folder.name}-export-", dir=beside if same else folder
-        ) as name:
-            yield Path(name)
 
 
 @contextmanager

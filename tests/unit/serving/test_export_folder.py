@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from gepipe.errors import ExportError
 from gepipe.serving import export_folder
 from gepipe.serving.export_folder import Repository
+from gepipe.serving.stage import stage_for
 
 
 def config(pipeline: str = "p", backend: str = "python") -> bytes:
@@ -194,3 +198,33 @@ def test_scripts_can_be_run_and_nothing_else(repository: Repository) -> None:
         return (repository.folder / name).stat().st_mode & 0o777
 
     assert (mode("p/start.sh"), mode("p/config.pbtxt")) == (0o755, 0o644)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from gepipe.serving.stage import stage_for
+
+with stage_for(Path(sys.argv[1])) as stage:
+    (stage / "new").mkdir()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_export_left_is_removed_by_the_next_and_what_is_written_is_not(
+    tmp_path: Path,
+) -> None:
+    repository = tmp_path / "models"
+    repository.mkdir()
+    (tmp_path / ".models-export-of-somebody").mkdir()
+    done = subprocess.run([sys.executable, "-c", KILLED, str(repository)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    (left,) = tmp_path.glob(".models-export-*/new")
+
+    with stage_for(repository) as other, stage_for(repository) as stage:
+        assert not left.parent.exists()
+        assert other.is_dir()
+        assert stage.is_dir()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".models-export-of-somebody", "models"
+    ]  # fmt: skip
