@@ -9,7 +9,6 @@ the device becomes free, real-time requests first.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,9 +16,8 @@ from queue import SimpleQueue
 from typing import Any, Final
 
 from gepipe.serving.merging import Ask
+from gepipe.serving.replies import send
 from gepipe.serving.request_queue import RequestQueue
-
-log = logging.getLogger(__name__)
 
 #: Threads that send answers: sending one takes 200 microseconds, most of it waiting for the server.
 _SENDERS: Final = 2
@@ -89,7 +87,7 @@ class Dispatcher:
         if self._senders:
             self._outbox.put((ask.sender, response))
         else:
-            _send(ask.sender, response)
+            send(ask.sender, response)
 
     def close(self, interrupt: Callable[[], None]) -> None:
         """Answer what waits, and stop.
@@ -127,13 +125,4 @@ class Dispatcher:
 
     def _send_all(self) -> None:
         while (entry := self._outbox.get()) is not None:
-            _send(*entry)
-
-
-def _send(sender: Any, response: Any) -> None:
-    import triton_python_backend_utils as pb_utils
-
-    try:
-        sender.send(response, pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-    except Exception:  # the others must still be sent
-        log.exception("an answer could not be sent")
+            send(*entry)

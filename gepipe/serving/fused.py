@@ -118,10 +118,7 @@ class Fused:
             except Exception as error:
                 log.exception("a request could not be answered")
                 reply, kind = reply_error(self._stage, error), kind_of(error)
-            try:
-                asked.send(reply)
-            except Exception:
-                log.exception("an answer could not be sent")
+            asked.send(reply)
             self._answered.append(kind)
 
     def _look(self) -> None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from typing import Any, Final
 
 from gepipe.errors import GepipeError, ItemError, TensorMismatchError, WorkerError
 from gepipe.io.failures import Failure
 from gepipe.runtime.worker import fault_of
 from gepipe.serving.kinds import CANCELLED, EXPIRED, OVERLOADED, UNAVAILABLE
+
+log = logging.getLogger(__name__)
+
+#: Where the server's memory for tensors is, and how much free of it is little.
+_SHM: Final = "/dev/shm"  # noqa: S108 - Triton's
+_SHORT: Final = 64 << 20
 
 #: Kinds of failures that may be gone when the request comes again.
 _PASSING: Final = frozenset({"crash", EXPIRED, OVERLOADED, "timeout", UNAVAILABLE})
@@ -64,6 +72,32 @@ def reply_failure(failure: Failure, row: int | None = None) -> Any:
     where = "" if row is None else f"row {row}: "
     text = f"{failure.stage}: {failure.kind}: {where}{failure.error}"
     return _refusal(text, code_of_kind(failure.kind))
+
+
+def send(sender: Any, response: Any) -> None:
+    """Send a response; if there is no shared memory for it, the request ends without one.
+
+    A sender can be used once: when it fails at the last response, the request stays open for ever.
+    Where memory is short, that it was the last is therefore said apart.
+    """
+    import triton_python_backend_utils as pb_utils
+
+    final = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+    try:
+        if _has_room():
+            sender.send(response, final)
+            return
+        try:
+            sender.send(response)
+        finally:
+            sender.send(flags=final)
+    except Exception:  # the others must still be sent
+        log.exception("an answer could not be sent")
+
+
+def _has_room() -> bool:
+    facts = os.statvfs(_SHM)
+    return facts.f_bavail * facts.f_frsize >= _SHORT
 
 
 def _refusal(text: str, code: str) -> Any:
