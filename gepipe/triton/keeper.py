@@ -96,9 +96,10 @@ class Keeper:
         for action in self._watchdog.see(now, children_of(self._server.pid), self._models):
             self._perform(now, action)
         self._restart_due(now)
+        self.report = self._look()
         if now - self._second >= _SECOND_S:
             self._second = now
-            if math.isfinite(self._watchdog.hang_timeout_s):
+            if self.report.is_alive and math.isfinite(self._watchdog.hang_timeout_s):
                 for action in self._watchdog.count(now, self._requests()):
                     self._perform(now, action)
             if faults_in is not None and not self.is_starting:
@@ -106,7 +107,6 @@ class Keeper:
         if self.is_starting and now - self._told > _STILL_LOADING_S:
             self._told = now
             self._say(f"still loading: {', '.join(sorted(self._first))}")
-        self.report = self._look(now)
 
     def _perform(self, now: float, action: Action) -> None:
         match action:
@@ -247,15 +247,15 @@ class Keeper:
         except ControlError:
             return {}
 
-    def _look(self, now: float) -> Report:
+    def _look(self) -> Report:
         """Return how things are, by our own account and by the server's."""
         try:
             index = _by_name(self._server.control.index())
         except ControlError as error:
-            if now - self._answered > _LOST_S:
+            if time.monotonic() - self._answered >= _LOST_S:
                 return Report("lost", dict.fromkeys(self._models, str(error)))
             return self.report
-        self._answered = now
+        self._answered = time.monotonic()
         models: dict[str, str] = {}
         for name, state in sorted(self._states.items()):
             found = index.get(name, {})

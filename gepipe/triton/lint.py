@@ -90,6 +90,15 @@ def lint(root: Path, *, backends: Path | None = None, describe: Describe | None 
         if not made:
             break
     remaining = {problem for _, finding, problem in found if not finding.repair}
+    if stuck := {model.name for model, _, _ in made}:
+        # A text broken so that each repair brings up the next: it is left as it is.
+        models |= {name: fresh for name, fresh in read(root).items() if name in stuck}
+        of_stuck = [each for each in _look(models, surroundings) if each[0].name in stuck]
+        folders = {models[name].folder for name in stuck}
+        kept = {each for each in remaining if folders.isdisjoint(each.path.parents)}
+        remaining = kept | {replace(problem, repair="") for _, _, problem in of_stuck}
+        repairable = {each: None for each in repairable if folders.isdisjoint(each.path.parents)}
+        actions = [each for each in actions if each[0].name not in stuck]
     return Report(
         models,
         tuple(sorted(repairable, key=_place)),

@@ -446,3 +446,19 @@ def test_a_space_in_the_path(tmp_path: Path) -> None:
 
     assert said.startswith("warning: m: there is a space in its path")
     assert worse.startswith("error: my model: the server breaks off on the space in its name")
+
+
+def test_a_text_in_which_each_repair_brings_up_the_next_is_left_alone(tmp_path: Path) -> None:
+    broken = GOOD.replace("dims: [ 4 ] } ]\noutput", "dims: [ 4 ] }TYPE_FP32 ]\noutput").replace(
+        "dims: [ 4 ] } ]\ninstance_group [", 'dims: [ "4 ] } ]\ninstance_group [ name: "other"'
+    )
+    write(tmp_path / "sound", {"config.pbtxt": GOOD.replace("KIND_CPU", "KIND_NPU"), "1/model.py": ""})
+    write(tmp_path / "m", {"config.pbtxt": broken, "1/model.py": ""})
+
+    report = lint(tmp_path)
+    mend(report)
+
+    assert [each for each in report.remaining if each.path.parent.name == "m"]
+    assert (tmp_path / "m/config.pbtxt").read_text() == broken
+    assert "KIND_NPU" not in (tmp_path / "sound/config.pbtxt").read_text()
+    assert lint(tmp_path).remaining == report.remaining
