@@ -452,7 +452,9 @@ def test_a_text_in_which_each_repair_brings_up_the_next_is_left_alone(tmp_path: 
     broken = GOOD.replace("dims: [ 4 ] } ]\noutput", "dims: [ 4 ] }TYPE_FP32 ]\noutput").replace(
         "dims: [ 4 ] } ]\ninstance_group [", 'dims: [ "4 ] } ]\ninstance_group [ name: "other"'
     )
-    write(tmp_path / "sound", {"config.pbtxt": GOOD.replace("KIND_CPU", "KIND_NPU"), "1/model.py": ""})
+    write(
+        tmp_path / "sound", {"config.pbtxt": GOOD.replace("KIND_CPU", "KIND_NPU"), "1/model.py": ""}
+    )
     write(tmp_path / "m", {"config.pbtxt": broken, "1/model.py": ""})
 
     report = lint(tmp_path)
