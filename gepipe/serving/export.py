@@ -109,7 +109,8 @@ def export(
 
 def _require_sense(layout: Layout, target: Target, version: int | None) -> None:
     if version is not None and version not in _VERSIONS:
-        raise ExportError(f"version: expected a whole number of at least 1, got {version}")
+        limit = "at least 1" if version < 1 else "at most 2**63 - 1"
+        raise ExportError(f"version: expected a whole number of {limit}, got {version}")
     if target == "npu_ge" and layout != "ensemble":
         raise ExportError(
             "target npu_ge: is a layout of its own, the model apart from its steps; "

@@ -438,6 +438,11 @@ def test_a_missing_model_is_told(here: Path) -> None:
         export(load("p.yaml"), here / "models")
 
 
-def test_a_version_below_one_is_refused(here: Path) -> None:
-    with pytest.raises(ExportError, match="expected a whole number of at least 1, got 0"):
-        export(load("p.yaml"), here / "models", version=0)
+@pytest.mark.parametrize(
+    ("version", "limit"), [(0, "at least 1"), (1 << 63, r"at most 2\*\*63 - 1")]
+)
+def test_a_version_that_triton_does_not_take_is_refused(
+    here: Path, version: int, limit: str
+) -> None:
+    with pytest.raises(ExportError, match=f"expected a whole number of {limit}, got {version}"):
+        export(load("p.yaml"), here / "models", version=version)
