@@ -111,3 +111,24 @@ def test_a_check_finds_an_output_that_cannot_be_opened(place, make, says):
     errors = sink_errors(load("pipeline.yaml", ["sink=out.jsonl"]))
 
     assert any(error.startswith("sink: 'out.jsonl'") and says in error for error in errors), errors
+
+
+@pytest.mark.parametrize(
+    ("source", "sink"),
+    [
+        ("{jsonl: a.jsonl}", "a.jsonl"),
+        ("{jsonl: texts}", "texts/b.jsonl"),
+        ("{text: ['texts/*.txt', a.jsonl]}", "a.jsonl"),
+        ("{csv: {paths: [a.jsonl, texts/b.jsonl], header: false, field: 0}}", "texts/b.jsonl"),
+    ],
+)
+def test_a_file_of_texts_is_never_written_over(place, source, sink):
+    (place / "texts").mkdir()
+    for name in ("a.jsonl", "texts/b.jsonl", "texts/c.txt"):
+        (place / name).write_text('{"text": "precious"}\n')
+    spec = load("pipeline.yaml", [f"source={source}", f"sink={{jsonl: '{sink}'}}"])
+
+    assert any("is what the inputs are read from" in error for error in sink_errors(spec))
+    with pytest.raises(ConfigError, match="is what the inputs are read from"):
+        Job(spec).run()
+    assert (place / sink).read_text() == '{"text": "precious"}\n'
