@@ -32,5 +32,5 @@ def read_regular(path: str | os.PathLike[str], max_bytes: int) -> bytes:
     finally:
         os.close(fd)
     if len(content) > max_bytes:
-        raise OSError(errno.EFBIG, f"larger than {max_bytes >> 20} MiB")
+        raise OSError(errno.EFBIG, f"larger than {max_bytes:,} bytes")
     return bytes(content)

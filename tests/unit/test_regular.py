@@ -32,7 +32,7 @@ def folder(path):
 WRONG = [
     (fifo, "a device, pipe or socket; expected a regular file"),
     (endless, "a device, pipe or socket; expected a regular file"),
-    (large, "larger than (16|64) MiB"),
+    (large, "larger than (16,777,216|67,108,864) bytes"),
     (folder, "is a (folder|directory)"),
 ]
 

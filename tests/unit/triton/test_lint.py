@@ -435,7 +435,7 @@ def test_a_configuration_that_cannot_be_read(tmp_path: Path) -> None:
     said = [str(problem) for problem in lint(tmp_path).problems]
 
     assert (
-        f"{tmp_path}/n/config.pbtxt: cannot be read: larger than 4 mib; expected a text file"
+        f"{tmp_path}/n/config.pbtxt: cannot be read: larger than 4,194,304 bytes; expected a text file"
         in said
     )
 
