@@ -28,6 +28,8 @@ _PASSING: Final = re.compile(
     r"is not healthy|Exceeds maximum queue size|has no available versions|is not ready"
     r"|Server is stopping|stopped accepting new inference requests"
 )
+#: What the HTTP library raises when the server goes before an answer, or within it.
+_CUT_OFF: Final = ("HTTPConnectionClosed", "HTTPParseError")
 _NOT_MODEL: Final = "expected a model with one input and one output, such as gepipe exports"
 
 
@@ -184,6 +186,8 @@ class Connection:
             result = self._client.infer(model.name, [tensor], outputs=wanted, **options)
             record = result.as_numpy(model.output)
         except Exception as error:
+            if type(error).__name__ in _CUT_OFF:  # it has described the model before
+                raise Busy("the server closed the connection before it answered") from error
             raise self._explained(error) from error
         if record is None or record.size != 1:
             raise Refused("server", "answer", f"the server gave no {model.output!r}")
