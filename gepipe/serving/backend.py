@@ -7,6 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -35,6 +36,8 @@ from gepipe.tensors import DYNAMIC
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from gepipe.engines.engine import EngineOptions
+
 log = logging.getLogger(__name__)
 
 #: What the process of the model would otherwise import each time it is replaced.
@@ -45,6 +48,60 @@ _KILL_S: Final = 5.0
 #: Asking the server whether a request was cancelled takes 70 microseconds: only where the request
 #: takes the device at least this long.
 _WORTH_ASKING_S: Final = 0.005
+
+
+class _Place:
+    """The model on one device, in a process of its own.
+
+    Attributes:
+        host: Where the model is open.
+        metrics: What is counted there.
+    """
+
+    def __init__(self, args: Mapping[str, str], settings: Settings, options: EngineOptions) -> None:
+        self.metrics = Metrics({
+            "model": args["model_name"],
+            "device": str(options.device),
+            "instance": args["model_instance_name"],
+        })  # fmt: skip
+        self.host = ModelHost(
+            settings.stage,
+            pickled(InferBody(settings.engine, settings.model, options), settings.stage),
+            worker_environment(),
+            self.metrics.changed,
+            settings.model,
+        )
+        self._row_s = math.inf
+
+    def unwanted(self, ask: Ask) -> ItemError | None:
+        """Return why a request need not be executed any more, or None."""
+        if overdue := ask.overdue():
+            return overdue
+        if ask.rows * self._row_s >= _WORTH_ASKING_S and ask.request.is_cancelled():
+            return ItemError(CANCELLED, CANCELLED_TEXT)
+        return None
+
+    def executed(self, began: float, rows: int, at: float, took_s: float, busy_ns: int) -> None:
+        """Count an execution; see `Execution`."""
+        self._row_s = busy_ns / 1e9 / rows
+        self.metrics.executed(rows, wait_s=at - began, took_s=took_s, busy_s=busy_ns / 1e9)
+
+
+def _open_places(args: Mapping[str, str], settings: Settings) -> list[_Place]:
+    """Open the model everywhere at the same time, which takes long for a large one.
+
+    Raises:
+        GepipeError: It cannot be opened somewhere; it is open nowhere then.
+    """
+    with ThreadPoolExecutor(len(settings.places)) as pool:
+        opening = [pool.submit(_Place, args, settings, each) for each in settings.places]
+    errors = [error for each in opening if (error := each.exception()) is not None]
+    places = [each.result() for each in opening if each.exception() is None]
+    if errors:
+        for place in places:
+            place.host.close()
+        raise errors[0]
+    return places
 
 
 class Backend:
@@ -78,43 +135,32 @@ class Backend:
         )
         self._stage = settings.stage
         start_server(_PRELOAD)
-        body = InferBody(settings.engine, settings.model, settings.options)
-        labels = {
-            "model": args["model_name"],
-            "device": str(settings.options.device),
-            "instance": args["model_instance_name"],
-        }
-        self._metrics = Metrics(labels)
-        self._host = ModelHost(
-            self._stage,
-            pickled(body, self._stage),
-            worker_environment(),
-            self._metrics.changed,
-            settings.model,
-        )
+        self._places = _open_places(args, settings)
         try:
             self._lay_out(declared, settings)
         except BaseException:
-            self._host.close()
+            self._close_places()
             raise
-        self._metrics.changed(True)
-        self._row_s = math.inf
+        for place in self._places:
+            place.metrics.changed(True)
         self._dispatcher: Dispatcher | None = None
         if settings.queue is not None:
             self._dispatcher = Dispatcher(
                 RequestQueue(settings.queue, settings.max_wait_s),
-                [partial(self._answer, kept=True)],
+                [partial(self._answer, place, kept=True) for place in self._places],
                 capacity=self._capacity,
                 merged=self._merged,
                 tell=OpenRequests(args).tell,
             )
-        self.notes = self._host.info.notes
+        self.notes = tuple(
+            dict.fromkeys(note for place in self._places for note in place.host.info.notes)
+        )
 
     def execute(self, requests: Sequence[Any]) -> list[Any] | None:
         """Answer requests: one response for each, in order, or later by their senders."""
         asks = [self._asked(request) for request in requests]
         if self._dispatcher is None:
-            return self._answer(asks, kept=False)
+            return self._answer(self._places[0], asks, kept=False)
         for ask in asks:
             ask.sender = ask.request.get_response_sender()
             try:
@@ -122,40 +168,44 @@ class Backend:
                     raise ask.error
                 self._dispatcher.take(ask, realtime=wants_realtime(ask.request.parameters()))
             except Exception as error:  # noqa: BLE001 - one bad request must not fail the others
-                self._metrics.answered(1, [kind_of(error)])
+                self._places[0].metrics.answered(1, [kind_of(error)])
                 self._dispatcher.reply(ask, reply_error(self._stage, error))
         return None
 
     def close(self) -> None:
         """Close the model, within the grace of its process."""
         if self._dispatcher is not None:
-            self._dispatcher.close(self._host.close)
-        self._host.close()
+            self._dispatcher.close(self._close_places)
+        self._close_places()
 
-    def _answer(self, asks: Sequence[Ask], *, kept: bool) -> list[Any]:
+    def _close_places(self) -> None:
+        for place in self._places:
+            place.host.close()
+
+    def _answer(self, place: _Place, asks: Sequence[Ask], *, kept: bool) -> list[Any]:
         """Execute requests and return their responses. Never raises."""
         try:
-            self._execution(asks).run([ask for ask in asks if ask.error is None], kept=kept)
+            self._execution(place, asks).run([ask for ask in asks if ask.error is None], kept=kept)
         except Exception as error:  # one that escaped would fail all requests, with our paths
             log.exception("%s: requests could not be executed", self._stage)
             for ask in asks:
                 ask.error = ask.error or InternalError(f"{type(error).__name__}: {error}")
         failures = [kind_of(ask.error) for ask in asks if ask.error is not None]
-        self._metrics.answered(len(asks), failures)
+        place.metrics.answered(len(asks), failures)
         return [self._reply(ask) for ask in asks]
 
-    def _execution(self, asks: Sequence[Ask]) -> Execution:
+    def _execution(self, place: _Place, asks: Sequence[Ask]) -> Execution:
         began = min((ask.began for ask in asks), default=0.0)
         return Execution(
-            self._host,
+            place.host,
             capacity=self._capacity,
             merged=self._merged,
-            is_unwanted=self._unwanted,
-            report=lambda *what: self._executed(began, *what),
+            is_unwanted=place.unwanted,
+            report=lambda *what: place.executed(began, *what),
         )
 
     def _lay_out(self, declared: Declared, settings: Settings) -> None:
-        info = self._host.info
+        info = self._places[0].host.info
         inputs, outputs = declared.matched(info.inputs, info.outputs)
         self._merged = declared.max_batch_size > 0
         self._capacity = declared.max_batch_size or (
@@ -167,14 +217,14 @@ class Backend:
         # A row that is a single number has dims [1] in a configuration of batches.
         self._flat = {spec.name for spec in inputs if not spec.shape and self._merged}
         limit_s = math.inf
-        if settings.options.timeout_s is not None:
-            executions = len(list(portions(self._capacity, info.gears)))
-            limit_s = executions * settings.options.timeout_s
+        timeout_s = settings.places[0].timeout_s
+        if timeout_s is not None:
+            limit_s = len(list(portions(self._capacity, info.gears))) * timeout_s
             if plugins.load("engines", settings.engine).keeps_time:
                 limit_s = _KILL_FACTOR * limit_s + _KILL_S
-        self._host.lay_out(
-            SlotLayout.of(inputs, self._capacity), SlotLayout.of(outputs, self._capacity), limit_s
-        )
+        layouts = SlotLayout.of(inputs, self._capacity), SlotLayout.of(outputs, self._capacity)
+        for place in self._places:
+            place.host.lay_out(*layouts, limit_s)
 
     def _asked(self, request: Any) -> Ask:
         ask = Ask(request=request, began=time.monotonic())
@@ -191,17 +241,6 @@ class Backend:
         except Exception as error:  # noqa: BLE001 - what cannot be read is the request's fault
             ask.error = ItemError("unreadable", f"the tensors cannot be read: {error}")
         return ask
-
-    def _unwanted(self, ask: Ask) -> ItemError | None:
-        if overdue := ask.overdue():
-            return overdue
-        if ask.rows * self._row_s >= _WORTH_ASKING_S and ask.request.is_cancelled():
-            return ItemError(CANCELLED, CANCELLED_TEXT)
-        return None
-
-    def _executed(self, began: float, rows: int, at: float, took_s: float, busy_ns: int) -> None:
-        self._row_s = busy_ns / 1e9 / rows
-        self._metrics.executed(rows, wait_s=at - began, took_s=took_s, busy_s=busy_ns / 1e9)
 
     def _reply(self, ask: Ask) -> Any:
         if ask.error is not None:

@@ -4,15 +4,20 @@ In `config.pbtxt`, each a text:
 
     default_model_filename: "model.om"
     parameters { key: "engine" value: { string_value: "ge" } }            # or onnxruntime
-    parameters { key: "device_ids" value: { string_value: "0,1" } }       # one instance on each
+    parameters { key: "device_ids" value: { string_value: "0,1" } }
     parameters { key: "timeout" value: { string_value: "50ms" } }         # of one execution
     parameters { key: "threads" value: { string_value: "2" } }            # of an engine on the CPU
     parameters { key: "precision" value: { string_value: "fp16" } }
     parameters { key: "gears" value: { string_value: "1,4,8" } }
     parameters { key: "stage" value: { string_value: "inference" } }      # its name in messages
     parameters { key: "max_queue_size" value: { string_value: "128" } }   # see `dispatcher`
+    parameters { key: "instances" value: { string_value: "2" } }          # processes a device
     parameters { key: "max_wait" value: { string_value: "1ms" } }         # of a part-filled batch
     parameters { key: "engine_options" value: { string_value: "{\"device\": \"emulator\"}" } }
+
+Where the server forms the batches, each of its instances works on one of the devices. With
+`max_queue_size` an instance forms batches itself and hands them to whichever device is free: one
+instance then serves all devices, and several share them.
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,7 +48,7 @@ class Settings:
         stage: The stage's name in messages.
         engine: The engine's registered name.
         model: The model file.
-        options: How to open it.
+        places: How to open it, for each process of this instance.
         queue: Requests that may wait in the backend; None where the server forms the batches.
         max_wait_s: How long a part-filled batch waits for more of them.
     """
@@ -51,7 +56,7 @@ class Settings:
     stage: str
     engine: str
     model: Path
-    options: EngineOptions
+    places: tuple[EngineOptions, ...]
     queue: int | None = None
     max_wait_s: float = 0.0
 
@@ -79,22 +84,6 @@ class Settings:
         model = model_file(folder, str(config.get("default_model_filename", "")))
         if engine == "ge":
             _require_om(model)
-        devices = _numbers("device_ids", texts.get("device_ids", "0"))
-        counts = [int(group.get("count", 1)) for group in config.get("instance_group") or ()]
-        if counts and sum(counts) < len(devices):
-            raise ConfigError(
-                f"parameter device_ids: {len(devices)} devices for an instance_group of "
-                f"{sum(counts)}; expected `count: {len(devices)}`, an instance for each"
-            )
-        options = EngineOptions(
-            device=devices[_number_of(instance, counts) % len(devices)],
-            threads=_numbers("threads", texts.get("threads", "1"))[0],
-            batch_size=batch,
-            precision=texts.get("precision", "auto"),
-            gears=_numbers("gears", texts["gears"]) if texts.get("gears") else (),
-            timeout_s=_duration("timeout", texts.get("timeout", "")),
-            extra=_extra(texts.get("engine_options", "")),
-        )
         queue = None
         if texts.get("max_queue_size"):
             (queue,) = _numbers("max_queue_size", texts["max_queue_size"])
@@ -103,9 +92,21 @@ class Settings:
                     "parameter max_queue_size: has the backend form the batches; expected no "
                     "dynamic_batching beside it"
                 )
+        counts = [int(group.get("count", 1)) for group in config.get("instance_group") or ()]
+        options = EngineOptions(
+            threads=_numbers("threads", texts.get("threads", "1"))[0],
+            batch_size=batch,
+            precision=texts.get("precision", "auto"),
+            gears=_numbers("gears", texts["gears"]) if texts.get("gears") else (),
+            timeout_s=_duration("timeout", texts.get("timeout", "")),
+            extra=_extra(texts.get("engine_options", "")),
+        )
+        number, count = _number_of(instance, counts), sum(counts) or 1
+        devices = _devices(texts, number, count, shared=queue is not None)
+        places = tuple(replace(options, device=device) for device in devices)
         stage = texts.get("stage") or str(config.get("name", ""))
         wait_s = _duration("max_wait", texts.get("max_wait", "")) or 0.0
-        return cls(stage, engine, model, options, queue, wait_s)
+        return cls(stage, engine, model, places, queue, wait_s)
 
 
 def parameters_of(
@@ -181,6 +182,38 @@ def _number_of(instance: str, counts: Sequence[int]) -> int:
     if found is None or int(found[1]) >= len(counts):
         return 0
     return sum(counts[: int(found[1])]) + int(found[2])
+
+
+def _devices(texts: Mapping[str, str], number: int, count: int, *, shared: bool) -> Sequence[int]:
+    """Return the device of each process of an instance.
+
+    Args:
+        texts: The parameters.
+        number: The instance's number.
+        count: Instances of the model.
+        shared: Whether an instance may work on several devices.
+    """
+    devices = _numbers("device_ids", texts.get("device_ids", "0"))
+    each = _numbers("instances", texts.get("instances", "1"))[0]
+    if shared:
+        places = [device for device in devices for _ in range(each)]
+        if not each or count > len(places):
+            raise ConfigError(
+                f"parameter instances: {each} processes on each of {len(devices)} devices for an "
+                f"instance_group of {count}; expected at least one for each instance"
+            )
+        return places[number::count]
+    if each != 1:
+        raise ConfigError(
+            "parameter instances: is for a backend that forms the batches itself; add "
+            "max_queue_size, or have the server start more by `count` of instance_group"
+        )
+    if count < len(devices):
+        raise ConfigError(
+            f"parameter device_ids: {len(devices)} devices for an instance_group of {count}; "
+            f"expected `count: {len(devices)}`, an instance for each, or max_queue_size"
+        )
+    return (devices[number % len(devices)],)
 
 
 def _numbers(name: str, text: str) -> tuple[int, ...]:

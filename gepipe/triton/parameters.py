@@ -10,6 +10,7 @@ GE: Final = (
     "engine",
     "engine_options",
     "gears",
+    "instances",
     "max_queue_size",
     "max_wait",
     "precision",

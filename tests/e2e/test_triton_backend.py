@@ -141,6 +141,11 @@ def fill(made: Repository, tmp: Path) -> None:
     )
     queue = parameter("max_queue_size", "12")
     lasting_model(made.add("own", "max_batch_size: 4", NPU, queue, XY) / "model.om")
+    pair = (
+        made.card("pair", "devices: 2\nlatency_ms: {1: 400, 4: 400}"),
+        parameter("device_ids", "0,1"),
+    )
+    lasting_model(made.add("pair", "max_batch_size: 4", NPU, *pair, queue, XY) / "model.om")
     queue = parameter("max_queue_size", "1")
     doubling_model(made.add("exact", "max_batch_size: 4", CPU, ONNX, queue, XY) / "model.onnx")
     once = f"{{call: mdl.execute_async, at: 4, hang: true, once_file: {tmp / 'once'}}}"
@@ -477,6 +482,17 @@ def test_backend_merges_and_answers_each_request(server) -> None:
     assert all(answer["y"].shape == (1, 4) for answer in answers)
     assert metric(server, "gepipe_batch_rows_count", model="own") <= 4
     assert metric(server, "gepipe_wait_seconds_sum", model="own") >= 0.1
+
+
+def test_what_waits_goes_to_whichever_card_of_an_instance_is_free(server) -> None:
+    began = time.monotonic()
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda n: infer(server, "pair", x=rows(4, n)), range(4)))
+
+    assert all(answer.status == 200 for answer in answers)
+    assert time.monotonic() - began < 4 * 0.4  # one card alone takes that long
+    counts = [metric(server, "gepipe_rows_total", model="pair", device=d) for d in ("0", "1")]
+    assert counts == [8, 8]
 
 
 def test_backend_gives_each_request_its_own_rows(server) -> None:

@@ -16,7 +16,7 @@ from gepipe.triton.rules.surroundings import Surroundings
 from gepipe.triton.textnodes import Scalar
 
 _NUMBERS: Final = re.compile(r"\s*\d+\s*(,\s*\d+\s*)*")
-_NUMERIC: Final = ("device_ids", "gears", "max_queue_size", "threads")
+_NUMERIC: Final = ("device_ids", "gears", "instances", "max_queue_size", "threads")
 
 
 def check(model: Model, around: Surroundings) -> Iterator[Finding]:
@@ -39,8 +39,9 @@ def check(model: Model, around: Surroundings) -> Iterator[Finding]:
                 yield error(
                     scalar.start, f"{where}.value", f"{key.text} is {scalar.source}; {fault}"
                 )
-    yield from _instances(model, values.get("device_ids"))
-    if "max_queue_size" in values and model.root.named("dynamic_batching"):
+    if "max_queue_size" not in values:  # else an instance may work on several devices
+        yield from _instances(model, values.get("device_ids"))
+    elif model.root.named("dynamic_batching"):
         yield error(
             values["max_queue_size"].start,
             "parameters",

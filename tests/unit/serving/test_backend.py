@@ -67,7 +67,7 @@ def test_settings_say_how_the_model_is_opened(om) -> None:
     settings = Settings.read(config(**given, **groups), om, "m_0_1", 8)
 
     assert (settings.engine, settings.stage, settings.model) == ("ge", "inference", om / "model.om")
-    options = settings.options
+    (options,) = settings.places
     assert (options.device, options.threads, options.batch_size) == (5, 3, 8)
     assert (options.timeout_s, options.precision, options.gears) == (0.05, "fp16", (1, 4))
     assert options.extra == {"device": "emulator"}
@@ -80,7 +80,33 @@ def test_settings_say_how_the_model_is_opened(om) -> None:
 def test_instances_take_devices_in_turn(om, instance, device) -> None:
     groups = {"instance_group": [{"count": 3}, {"count": 2}]}
     settings = Settings.read(config(**parameters(device_ids="2,5"), **groups), om, instance)
-    assert settings.options.device == device
+    assert [each.device for each in settings.places] == [device]
+
+
+@pytest.mark.parametrize(
+    ("instance", "count", "instances", "devices"),
+    [
+        ("m_0_0", 1, "1", [2, 5, 7]),
+        ("m_0_0", 1, "2", [2, 2, 5, 5, 7, 7]),
+        ("m_0_0", 2, "1", [2, 7]),
+        ("m_0_1", 2, "1", [5]),
+    ],
+)
+def test_instance_that_forms_batches_serves_several_devices(
+    om, instance, count, instances, devices
+) -> None:
+    told = parameters(device_ids="2,5,7", instances=instances, max_queue_size="9")
+    settings = Settings.read(config(**told, instance_group=[{"count": count}]), om, instance)
+
+    assert [each.device for each in settings.places] == devices
+
+
+def test_instances_without_a_device_are_refused(om) -> None:
+    told = parameters(device_ids="2,5", max_queue_size="9")
+    with pytest.raises(ConfigError, match="at least one for each instance"):
+        Settings.read(config(**told, instance_group=[{"count": 3}]), om, "m_0_0")
+    with pytest.raises(ConfigError, match="parameter instances: is for a backend that forms"):
+        Settings.read(config(**parameters(instances="2")), om, "m_0_0")
 
 
 def test_device_without_an_instance_is_refused(om) -> None:
@@ -93,7 +119,7 @@ def test_settings_have_defaults(om) -> None:
     settings = Settings.read(config(), om, "m_0_0")
 
     assert (settings.engine, settings.stage) == ("ge", "m")
-    assert (settings.options.device, settings.options.timeout_s) == (0, None)
+    assert [(each.device, each.timeout_s) for each in settings.places] == [(0, None)]
 
 
 @pytest.mark.parametrize(

@@ -162,11 +162,12 @@ def test_instances_come_from_the_plan(model: Path) -> None:
 
     assert groups == [
         [{"kind": "KIND_CPU", "count": 1}],
-        [{"kind": "KIND_MODEL", "count": 4}],
+        [{"kind": "KIND_MODEL", "count": 1}],
         [{"kind": "KIND_CPU", "count": 1}],
         [{"kind": "KIND_CPU", "count": 1}],
     ]
-    assert parameters_of(config_text(infer_config(plan)))["device_ids"] == "2,5"
+    told = parameters_of(config_text(infer_config(plan)))
+    assert (told["device_ids"], told["instances"]) == ("2,5", "2")
     assert parameters_of(config_text(pre_config(plan)))["workers"] == "7"
 
 
@@ -205,7 +206,7 @@ def test_what_the_backend_is_told_it_understands(model: Path, tmp_path: Path) ->
 
     assert (settings.stage, settings.engine) == ("inference", "onnxruntime")
     assert (settings.queue, settings.max_wait_s) == (128, 0.0)
-    assert settings.options == EngineOptions(threads=3, batch_size=8)
+    assert settings.places == (EngineOptions(threads=3, batch_size=8),)
 
 
 def test_queues_are_bounded_and_the_batches_are_the_backends_own(model: Path) -> None:
