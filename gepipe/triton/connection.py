@@ -30,6 +30,8 @@ _PASSING: Final = re.compile(
 )
 #: What the HTTP library raises when the server goes before an answer, or within it.
 _CUT_OFF: Final = ("HTTPConnectionClosed", "HTTPParseError")
+#: What a server says of a model that it had, while it stops or loads another version.
+_UNLOADED: Final = "Request for unknown model"
 _NOT_MODEL: Final = "expected a model with one input and one output, such as gepipe exports"
 
 
@@ -188,7 +190,10 @@ class Connection:
         except Exception as error:
             if type(error).__name__ in _CUT_OFF:  # it has described the model before
                 raise Busy("the server closed the connection before it answered") from error
-            raise self._explained(error) from error
+            raised = self._explained(error)
+            if isinstance(raised, Refused) and _UNLOADED in str(raised):  # it was there before
+                raised = Busy(str(raised))
+            raise raised from error
         if record is None or record.size != 1:
             raise Refused("server", "answer", f"the server gave no {model.output!r}")
         return bytes(record.reshape(-1)[0])

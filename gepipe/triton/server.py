@@ -16,7 +16,7 @@ from typing import Final
 from typing_extensions import Self
 
 from gepipe import bundle
-from gepipe.errors import WorkerError, WorkerStartError
+from gepipe.errors import ConfigError, WorkerError, WorkerStartError
 from gepipe.triton.bell import Bell
 from gepipe.triton.control import Control, ControlError
 from gepipe.triton.kit import STUB, UTILS, Kit
@@ -254,19 +254,28 @@ def lay_out(kit: Kit, run: Run, repository: Path) -> tuple[Path, Path]:
     Returns:
         The folder of backends, and a path of the repository without spaces, which Triton does not
         quote.
+
+    Raises:
+        ConfigError: There is no room for it.
     """
     backends, models = run.folder / "backends", run.folder / "models"
     if models.is_symlink():
         return backends, models
-    python = backends / "python"
-    python.mkdir(parents=True)
-    for file in ("libtriton_python.so", UTILS):
-        shutil.copyfile(kit.backend / file, python / file)
-    # A copy, because the server takes its permissions away when it does not start.
-    shutil.copy(kit.stub, python / STUB)
-    own = bundle.folder("backend") / "ge"
-    shutil.copytree(own, backends / "ge", ignore=shutil.ignore_patterns("__pycache__"))
-    models.symlink_to(repository.absolute())  # not resolved: it may be a link that changes
+    try:
+        python = backends / "python"
+        python.mkdir(parents=True)
+        for file in ("libtriton_python.so", UTILS):
+            shutil.copyfile(kit.backend / file, python / file)
+        # A copy, because the server takes its permissions away when it does not start.
+        shutil.copy(kit.stub, python / STUB)
+        own = bundle.folder("backend") / "ge"
+        shutil.copytree(own, backends / "ge", ignore=shutil.ignore_patterns("__pycache__"))
+        models.symlink_to(repository.absolute())  # not resolved: it may be a link that changes
+    except OSError as error:
+        raise ConfigError(
+            f"{run.folder}: {(error.strerror or str(error)).lower()}; set TMPDIR to a folder with "
+            "room for some MiB"
+        ) from error
     return backends, models
 
 
