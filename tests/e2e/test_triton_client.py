@@ -15,7 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gepipe.triton.address import Address
 from gepipe.triton.bell import Bell
+from gepipe.triton.connection import Busy, Connection, ServedModel
 from gepipe.triton.ports import free_ports
 from gepipe.triton.runs import new_run
 from gepipe.triton.server import Server
@@ -183,6 +185,15 @@ def test_job_goes_on_where_it_was_stopped(tmp_path, server) -> None:
 
     assert "left of 30" in done.stderr
     assert [each["index"] for each in lines(out)] == list(range(30))
+
+
+def test_a_model_that_is_gone_after_it_was_described_may_come_back(server) -> None:
+    """So says a server that stops: a job must not count its items as failures."""
+    connection = Connection(Address.parse(f"grpc://127.0.0.1:{server.ports['grpc']}"), 5)
+    connection.open()
+    with pytest.raises(Busy, match="unknown model: 'gone'"):
+        connection.call(ServedModel("gone", "IMAGE", "BYTES", True, "RESULT"), b"good")
+    connection.close()
 
 
 def test_arrays_go_through_shared_memory_and_leave_none(tmp_path, url, server) -> None:
