@@ -77,6 +77,6 @@ def _lines(done: Exported) -> Iterator[str]:
         yield f"  sh {quote(str(done.start_script))}"
     else:
         yield f"  gepipe triton serve {quote(str(done.folder))}"
-    yield f"  python {quote(str(done.client))} photo.jpg"
+    yield f"  python {quote(str(done.client))} {done.example}"
     if done.curl:
         yield f"  {done.curl}"

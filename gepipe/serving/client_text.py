@@ -83,7 +83,7 @@ def client_text(plan: ExportPlan) -> str:
     dtype = "bool_" if dtype == "bool" else dtype
     return _CLIENT.format(
         name=plan.name,
-        example=_example(plan),
+        example=example_of(plan),
         url=_HTTP,
         read=_READ_BYTES if is_bytes else _READ_ARRAY.format(shape=(1, *given.dims), dtype=dtype),
         given=given.name,
@@ -103,8 +103,15 @@ def curl_text(plan: ExportPlan, url: str = f"http://{_HTTP}", file: str = "") ->
     return (
         f"curl -s {url}/v2/models/{plan.name}/infer -H 'Inference-Header-Content-Length: 0' "
         "-H 'Content-Type: application/octet-stream' "
-        f"--data-binary @{file or _example(plan)} | tr '\\0' '\\n' | tail -n 1"
+        f"--data-binary @{file or example_of(plan)} | tr '\\0' '\\n' | tail -n 1"
     )
+
+
+def example_of(plan: ExportPlan) -> str:
+    """Return what a file to send could be called."""
+    if plan.given.name == "IMAGE":
+        return "photo.jpg"
+    return "input.bin" if plan.given.data_type == _BYTES else "input.npy"
 
 
 def tensor_lines(plan: ExportPlan) -> Iterator[str]:
@@ -136,7 +143,7 @@ def readme_text(plan: ExportPlan, start: str, needs: Sequence[str]) -> str:
         "",
         "```sh",
         start,
-        f"python client.py {_example(plan)}",
+        f"python client.py {example_of(plan)}",
         *([curl] if curl else []),
         "```",
         "",
@@ -149,9 +156,3 @@ def readme_text(plan: ExportPlan, start: str, needs: Sequence[str]) -> str:
 def _shape(tensor: Tensor) -> str:
     kind = "BYTES" if tensor.data_type == _BYTES else tensor.data_type
     return f"{tensor.name}, {kind} [rows, {', '.join(map(str, tensor.dims))}]"
-
-
-def _example(plan: ExportPlan) -> str:
-    if plan.given.name == "IMAGE":
-        return "photo.jpg"
-    return "input.bin" if plan.given.data_type == _BYTES else "input.npy"

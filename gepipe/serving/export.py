@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from gepipe.errors import ExportError
 from gepipe.serving import npu_ge
-from gepipe.serving.client_text import client_text, curl_text, readme_text, tensor_lines
+from gepipe.serving.client_text import (
+    client_text,
+    curl_text,
+    example_of,
+    readme_text,
+    tensor_lines,
+)
 from gepipe.serving.export_folder import Repository
 from gepipe.serving.export_plan import plan_export
 from gepipe.serving.layout_ensemble import ensemble_files
@@ -40,6 +46,7 @@ class Exported:
         warnings: What is worth a second look.
         curl: A line that sends one file; empty where curl cannot.
         client: A client in Python.
+        example: What a file to send could be called.
         start_script: A script that starts the server, for `npu_ge`.
     """
 
@@ -53,6 +60,7 @@ class Exported:
     warnings: tuple[str, ...]
     curl: str
     client: Path
+    example: str
     start_script: Path | None
 
 
@@ -103,6 +111,7 @@ def export(
         tuple(npu_ge.warnings(plan) if is_cann else _hidden(folder / plan.name, there, version)),
         curl_text(plan),
         folder / plan.name / "client.py",
+        example_of(plan),
         folder / plan.name / npu_ge.SCRIPT if is_cann else None,
     )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from gepipe.errors import ExportError, GepipeError
 from gepipe.ops.decode import DecodeImage
+from gepipe.ops.text import Tokenize
 from gepipe.ops.user import Python
 from gepipe.pipeline import neighbours
 from gepipe.pipeline.check import Preparation, resolve
@@ -119,7 +120,7 @@ def _given(spec: PipelineSpec, inputs: Sequence[TensorSpec]) -> Tensor:
     ops = spec.pre.ops
     if ops and isinstance(ops[0], DecodeImage):
         return Tensor("IMAGE", "STRING", (1,))
-    if ops and isinstance(ops[0], Python):
+    if ops and isinstance(ops[0], Python | Tokenize):
         return Tensor("INPUT", "STRING", (1,))
     if ops:
         raise ExportError(

@@ -46,9 +46,10 @@ def curl_line(url: str, configs: Mapping[str, Mapping[str, Any]]) -> str:
         inputs = configs[name]["input"]
         takes_file = len(inputs) == 1 and inputs[0]["data_type"] == "TYPE_STRING"
         if takes_file and _extents(inputs[0]) in (["1"], []):
+            file = "photo.jpg" if inputs[0]["name"] == "IMAGE" else "input.bin"
             return (
                 f"curl -s {url}/v2/models/{name}/infer -H 'Inference-Header-Content-Length: 0'"
-                " -H 'Content-Type: application/octet-stream' --data-binary @photo.jpg"
+                f" -H 'Content-Type: application/octet-stream' --data-binary @{file}"
                 " | tr '\\0' '\\n' | tail -n 1"  # the text stands behind JSON and its length
             )
     return ""

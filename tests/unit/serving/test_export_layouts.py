@@ -13,6 +13,7 @@ import pytest
 from gepipe.engines.engine import EngineOptions
 from gepipe.errors import ExportError
 from gepipe.serving.client_text import client_text, curl_text, tensor_lines
+from gepipe.serving.export_plan import _given
 from gepipe.serving.layout_ensemble import (
     ensemble_files,
     infer_config,
@@ -298,3 +299,20 @@ def test_the_client_is_python(model: Path, given: Tensor | None) -> None:
     compile(text, "client.py", "exec")
     if given is not None:
         assert "row.reshape((1, 3, 4)), dtype=np.bool_" in text
+
+
+@pytest.mark.parametrize(
+    ("op", "name"),
+    [
+        ("decode_image: {}", "IMAGE"),
+        ("python: 'json:loads'", "INPUT"),
+        ("tokenize: {tokenizer: tokenizer.json}", "INPUT"),
+    ],
+)
+def test_clients_send_the_bytes_that_the_first_operator_reads(op: str, name: str) -> None:
+    text = (
+        f"stages: [{{name: preprocess, ops: [{{{op}}}]}}, {{name: inference}}, "
+        "{name: postprocess}]"
+    )
+
+    assert _given(loads(text), ()) == Tensor(name, "STRING", (1,))
