@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -32,6 +33,30 @@ def described(configs: Mapping[str, Mapping[str, Any]]) -> list[str]:
         for word, tensors in (("takes", config["input"]), ("gives", config["output"])):
             lines += [f"    {word} {_tensor(each, batch)}" for each in tensors]
     return lines
+
+
+def emulated(configs: Mapping[str, Mapping[str, Any]], chosen: str) -> list[str]:
+    """Return the models of the backend `ge` that no real card runs, by their configurations.
+
+    Args:
+        configs: Name to configuration, as the server tells it.
+        chosen: What stands in for pyACL where a model does not say, or nothing: `GEPIPE_ACL`.
+    """
+    found = []
+    for name, config in sorted(configs.items()):
+        texts = {
+            key: str(value.get("string_value", ""))
+            for key, value in (config.get("parameters") or {}).items()
+        }
+        if config.get("backend") != "ge" or texts.get("engine", "ge") != "ge":
+            continue
+        try:
+            device = json.loads(texts.get("engine_options") or "{}").get("device", chosen)
+        except (ValueError, AttributeError):  # which the backend refuses
+            continue
+        if device == "emulator":
+            found.append(name)
+    return found
 
 
 def called(configs: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from gepipe.errors import ConfigError
 from gepipe.machine import cache_folder
 from gepipe.triton import kit as kits
 from gepipe.triton.control import ControlError, library
-from gepipe.triton.description import curl_line, described
+from gepipe.triton.description import curl_line, described, emulated
 from gepipe.triton.health import Health, Report
 from gepipe.triton.keeper import Keeper
 from gepipe.triton.loader import Loader
@@ -217,6 +218,8 @@ def _tell_ready(
     tell(f"serving {options.models} with Triton {version}".rstrip())
     for line in described(configs):
         tell(line)
+    if names := emulated(configs, os.environ.get("GEPIPE_ACL", "")):
+        tell(f"  on an emulated NPU, not on a card: {', '.join(names)}")
     metrics = f"http://{at(host, ports['metrics'])}/metrics"
     tell(f"HTTP {url}, gRPC {at(host, ports['grpc'])}, metrics {metrics}")
     tell(f"health http://{at(host, ports['health'])}/readyz, log {server.log}")

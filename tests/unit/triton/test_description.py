@@ -1,4 +1,8 @@
-from gepipe.triton.description import called, curl_line, described
+import json
+
+import pytest
+
+from gepipe.triton.description import called, curl_line, described, emulated
 
 
 def config(inputs, batch=8, steps=()):
@@ -40,3 +44,24 @@ def test_a_file_can_be_sent_to_a_model_of_one_text() -> None:
     assert line.startswith("curl -s http://127.0.0.1:8000/v2/models/photo/infer -H ")
     assert line.endswith(" --data-binary @photo.jpg | tr '\\0' '\\n' | tail -n 1")
     assert curl_line("http://x", {"a": config([PIXELS]), "b": config([IMAGE, PIXELS])}) == ""
+
+
+def ge(**texts: str) -> dict:
+    parameters = {key: {"string_value": value} for key, value in texts.items()}
+    return {"backend": "ge", "parameters": parameters}
+
+
+@pytest.mark.parametrize(
+    ("config", "chosen", "expected"),
+    [
+        (ge(), "emulator", ["m"]),
+        (ge(), "", []),
+        (ge(engine_options=json.dumps({"device": "emulator"})), "", ["m"]),
+        (ge(engine_options=json.dumps({"device": "npu"})), "emulator", []),
+        (ge(engine="onnxruntime"), "emulator", []),
+        (ge(engine_options="{"), "emulator", []),
+        ({"backend": "python"}, "emulator", []),
+    ],
+)
+def test_models_on_an_emulated_card_are_told(config, chosen, expected) -> None:
+    assert emulated({"m": config}, chosen) == expected
