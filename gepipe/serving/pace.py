@@ -15,7 +15,7 @@ _HELD: Final = 2
 #: worker never waits for it (a wake-up takes some 50 µs, on a busy machine a few times that) …
 _LEAD_S: Final = 0.001
 #: … and where the engine copies the next inputs meanwhile, this share of an execution; …
-_COPY_SHARE: Final = 0.25
+_COPY_SHARE: Final = 0.125
 #: … but never more than this share. What becomes ready just too late waits for the rest of one
 #: execution and for a whole one: 1.5 at the most.
 _MOST_SHARE: Final = 0.5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 
 from gepipe.errors import ItemError
 from gepipe.serving.classes import Turns
@@ -15,14 +16,15 @@ from gepipe.serving.merging import Ask
 class RequestQueue:
     """Requests of two classes that wait for a place in a batch. Any thread may use it."""
 
-    def __init__(self, limit: int, max_wait_s: float = 0.0) -> None:
+    def __init__(self, limit: int, max_wait_s: float = 0.0, gears: Sequence[int] = ()) -> None:
         """Hold at most `limit` requests.
 
         Args:
             limit: The bound; over it, requests are refused.
-            max_wait_s: How long a part-filled batch waits for more.
+            max_wait_s: How long a part-filled batch of bulk waits for more.
+            gears: Batch sizes that the model takes, ascending; empty means any.
         """
-        self._limit, self._max_wait_s = limit, max_wait_s
+        self._limit, self._max_wait_s, self._gears = limit, max_wait_s, gears
         self._queues: dict[bool, deque[Ask]] = {True: deque(), False: deque()}
         self._rows = 0
         self._turns = Turns()
@@ -55,7 +57,7 @@ class RequestQueue:
             if self._max_wait_s and merged and any(self._queues.values()) and not self._ended:
                 oldest = min(queue[0].began for queue in self._queues.values() if queue)
                 self._changed.wait_for(
-                    lambda: self._rows >= capacity or self._ended,
+                    lambda: self._rows >= capacity or self._queues[True] or self._ended,
                     max(0.0, oldest + self._max_wait_s - time.monotonic()),
                 )
             return self._picked(capacity, merged=merged)
@@ -68,14 +70,21 @@ class RequestQueue:
 
     def _picked(self, capacity: int, *, merged: bool) -> list[Ask]:
         picked: list[Ask] = []
-        used = 0
+        used = urgent_rows = 0
         urgent, bulk = self._queues[True], self._queues[False]
         while (which := self._turns.choose(realtime=bool(urgent), bulk=bool(bulk))) is not None:
             ask = self._queues[which][0]
-            if picked and (not merged or used + ask.rows > capacity):
+            # Bulk gets what real-time rows leave of their gear: more would make them slower.
+            room = self._gear(urgent_rows) if urgent_rows and not which else capacity
+            if picked and (not merged or used + ask.rows > room):
                 break
             self._turns.took(which, bulk=bool(bulk))
             picked.append(self._queues[which].popleft())
             used += ask.rows
+            urgent_rows += ask.rows * which
         self._rows -= used
         return picked
+
+    def _gear(self, rows: int) -> int:
+        """Return the rows that are executed for so many."""
+        return next((gear for gear in self._gears if gear >= rows), rows)

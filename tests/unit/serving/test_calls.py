@@ -120,7 +120,7 @@ def test_times_are_learnt_and_rather_too_short():
     assert times.expect(8) == pytest.approx(0.100, rel=1e-3)
 
 
-@pytest.mark.parametrize(("in_flight", "lead_s"), [(1, 0.001), (2, 0.010)])
+@pytest.mark.parametrize(("in_flight", "lead_s"), [(1, 0.001), (2, 0.005)])
 def test_the_next_execution_leads_by_a_bounded_share(in_flight, lead_s):
     roster = Roster({"infer": 1}, in_flight=in_flight)
     worker = WorkerId("infer", 0)
