@@ -11,7 +11,7 @@ from gepipe.ops.plan import plan_post, plan_pre
 from gepipe.pipeline.check import resolve
 from gepipe.pipeline.neighbours import text
 from gepipe.spec.load import load
-from gepipe.spec.profile import said_by_profile
+from gepipe.spec.settled import said_by_profile
 
 if TYPE_CHECKING:
     from gepipe.pipeline.plan import StartPlan

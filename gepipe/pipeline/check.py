@@ -19,10 +19,11 @@ from gepipe.errors import ConfigError, GepipeError
 from gepipe.io.parquet import ParquetSink, require_pyarrow
 from gepipe.ops.plan import plan_pre
 from gepipe.pipeline import neighbours
+from gepipe.pipeline.apart import require_apart
 from gepipe.pipeline.bodies import InferBody
 from gepipe.pipeline.conversion import prepare
 from gepipe.pipeline.crews import pickled, worker_environment
-from gepipe.pipeline.job import chosen_source, require_apart
+from gepipe.pipeline.job import chosen_source
 from gepipe.pipeline.plan import StartPlan, plan_slots, plan_start
 from gepipe.pipeline.trial import Trial
 from gepipe.runtime.probe import set_up

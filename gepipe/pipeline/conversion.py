@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from gepipe.errors import ConfigError
 from gepipe.ops.plan import plan_pre
 from gepipe.pipeline.plan import engine_of
-from gepipe.spec.profile import settle, wished_batch
+from gepipe.spec.settled import settle, wished_batch
 
 if TYPE_CHECKING:
     from gepipe.spec.model import PipelineSpec

@@ -17,7 +17,7 @@ from gepipe.pipeline.fit import fit_devices
 from gepipe.pipeline.neighbours import input_mismatches
 from gepipe.runtime.memory import SlotLayout
 from gepipe.runtime.options import SlotPlan
-from gepipe.spec.profile import wished_batch
+from gepipe.spec.settled import wished_batch
 from gepipe.tensors import DYNAMIC, TensorSpec
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from gepipe.spec.model import PipelineSpec
-from gepipe.spec.profile import settle, wished_batch
+from gepipe.spec.settled import settle, wished_batch
 
 #: The keys of each role that change what comes out, and not only how fast.
 _DECISIVE: Final[dict[str, set[str]]] = {

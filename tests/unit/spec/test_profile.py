@@ -10,8 +10,9 @@ from gepipe.pipeline.plan import _batch_that_holds
 from gepipe.spec.dump import dumps
 from gepipe.spec.load import loads
 from gepipe.spec.normal import fingerprint, normal_form
-from gepipe.spec.profile import PRESETS, complete, said_by_profile, settle, wished_batch
+from gepipe.spec.profile import PRESETS, complete
 from gepipe.spec.schema import json_schema
+from gepipe.spec.settled import said_by_profile, settle, wished_batch
 
 STAGES = "stages: [{name: preprocess}, {name: inference}, {name: postprocess}]\n"
 
