@@ -31,8 +31,10 @@ class Op:
     each other.
     """
 
-    #: Which stages may use the operator.
-    stage: ClassVar[Literal["pre", "post", "both"]] = "pre"
+    #: Which stages may use the operator: `mid` splits what a model found into parts for the next.
+    stage: ClassVar[Literal["pre", "mid", "post", "both"]] = "pre"
+    #: Whether the operator keeps a state from item to item, and must be given them in order.
+    ordered: ClassVar[bool] = False
     #: The field that a bare value goes to, as in `- threshold: 0.5`.
     shorthand: ClassVar[str | None] = None
     #: Read by the validation of the YAML, in the supervising process only.
