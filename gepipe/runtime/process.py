@@ -16,7 +16,7 @@ import threading
 import time
 import types
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from shutil import rmtree
 from tempfile import gettempdir, mkdtemp
@@ -198,7 +198,7 @@ def _start(process: Any) -> None:
             return
 
 
-_processes: weakref.WeakSet[WorkerProcess] = weakref.WeakSet()
+_processes: weakref.WeakSet[ChildProcess] = weakref.WeakSet()
 
 
 def _forget_parent() -> None:
@@ -239,22 +239,32 @@ def _is_gone(server: int) -> bool:
     return False
 
 
-class WorkerProcess:
-    """A worker's process and the supervisor's end of its channel."""
+class ChildProcess:
+    """A process from the fork server, and this end of the channel to it.
 
-    def __init__(
-        self, worker: WorkerId, place: int, body: bytes, environ: Mapping[str, str]
-    ) -> None:
-        self.worker = worker
-        self.place = place
-        with told(f"{worker}: cannot open a socket"):
+    Attributes:
+        name: What it is called in messages and lists of processes.
+        process: The process.
+        channel: Never blocks.
+    """
+
+    def __init__(self, name: str, target: Callable[..., None], args: tuple[Any, ...]) -> None:
+        """Start it.
+
+        Args:
+            name: What it is called.
+            target: What it runs; given its end of the channel, a socket, and then `args`.
+            args: Plain values.
+
+        Raises:
+            WorkerStartError: It cannot be started.
+        """
+        self.name = name
+        with told(f"{name}: cannot open a socket"):
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self.process: Any = _context.Process(
-                target=worker_module.main,
-                args=(theirs, worker.role, place, body, {**environ, **_ONE_THREAD}),
-                name=f"gepipe {worker}",
-                daemon=True,
+                target=target, args=(theirs, *args), name=f"gepipe {name}", daemon=True
             )
             _start(self.process)
         except BaseException:
@@ -287,6 +297,21 @@ class WorkerProcess:
         return describe_exit(exitcode)
 
 
+class WorkerProcess(ChildProcess):
+    """A worker's process and the supervisor's end of its channel."""
+
+    def __init__(
+        self, worker: WorkerId, place: int, body: bytes, environ: Mapping[str, str]
+    ) -> None:
+        self.worker = worker
+        self.place = place
+        super().__init__(
+            str(worker),
+            worker_module.main,
+            (worker.role, place, body, {**environ, **_ONE_THREAD}),
+        )
+
+
 def describe_exit(exitcode: int) -> str:
     """Say how a process ended: "killed by SIGSEGV", "exited with status 3"."""
     if exitcode >= 0:
@@ -315,7 +340,7 @@ def set_up_error(kind: str, text: str, trace: str, stage: str = "") -> GepipeErr
     return WorkerStartError(f"{where}set-up failed: {text}\n{trace.rstrip()}")
 
 
-def stop(workers: Sequence[WorkerProcess], *, grace_s: float) -> None:
+def stop(workers: Sequence[ChildProcess], *, grace_s: float) -> None:
     """End every worker within about `grace_s`: ask, then SIGKILL.
 
     There is no SIGTERM in between: a worker that does not answer the end of its channel is in the
