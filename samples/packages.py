@@ -18,7 +18,7 @@ from pathlib import Path
 
 from gepipe.errors import GepipeError
 
-from .catalogue import Member, Package
+from .parts import Member, Package
 from .store import sha256_of
 
 _LIMIT_S = 900

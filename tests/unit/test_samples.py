@@ -25,6 +25,8 @@ packages, store = fetcher.packages, fetcher.store
 catalogue = importlib.import_module("gepipe_samples.catalogue")
 torch_state = importlib.import_module("gepipe_samples.torch_state")
 safetensors = importlib.import_module("gepipe_samples.safetensors")
+characters = importlib.import_module("gepipe_samples.characters")
+invoices = importlib.import_module("gepipe_samples.invoices")
 
 
 # --- the reader of torch files ---
@@ -498,7 +500,8 @@ def test_files_go_into_the_checkout_from_anywhere_inside_it(monkeypatch):
 def test_every_pinned_sum_is_one():
     for sample in catalogue.SAMPLES.values():
         for asset in sample.assets:
-            for sha256 in (asset.sha256, *(member.sha256 for member in asset.members)):
+            own = () if isinstance(asset.member, catalogue.Drawing) else (asset.sha256,)
+            for sha256 in (*own, *(member.sha256 for member in asset.members)):
                 assert len(bytes.fromhex(sha256)) == 32
 
 
@@ -522,3 +525,83 @@ def test_a_file_of_the_repository_is_put_in_place_and_checked(monkeypatch, tmp_p
     monkeypatch.setitem(fetcher.SAMPLES, "own", catalogue.Sample("own", "", (damaged,)))
     with pytest.raises(fetcher.FetchError, match="is missing or was changed"):
         fetcher.fetch("own", tmp_path / "to", cache=tmp_path / "cache")
+
+
+# --- the characters of a text recogniser, and drawn pages ---
+
+
+def message(*fields):
+    """Write fields of a protocol buffer: number and text or bytes, or number and whole number."""
+    out = b""
+    for number, value in fields:
+        if isinstance(value, int):
+            out += bytes([number << 3, value])
+            continue
+        data = value.encode() if isinstance(value, str) else value
+        out += bytes([number << 3 | 2]) + bytes([len(data) & 0x7F | 0x80, len(data) >> 7]) + data
+    return out
+
+
+def test_the_characters_are_read_out_of_the_metadata():
+    graph = (7, b"\x00" * 5000)
+    entries = [
+        (14, message((1, "author"), (2, "me"))),
+        (14, message((1, "character"), (2, "a\nß\n漢"))),
+    ]
+
+    made = characters.convert(message((1, 8), graph, *entries, (1, 8)))
+
+    assert made.decode() == "a\nß\n漢\n \n"
+
+
+def test_the_metadata_are_those_that_onnx_writes():
+    onnx = pytest.importorskip("onnx", reason="compares with the library of ONNX")
+    model = onnx.helper.make_model(onnx.helper.make_graph([], "empty", [], []))
+    onnx.helper.set_model_props(model, {"a": "", "b": "x" * 300, "c": "漢\n字"})
+
+    assert characters.metadata(model.SerializeToString()) == {
+        "a": "",
+        "b": "x" * 300,
+        "c": "漢\n字",
+    }
+
+
+@pytest.mark.parametrize("cut", [1, 2, 10, 200])
+def test_a_truncated_model_has_no_characters(cut):
+    whole = message((14, message((1, "character"), (2, "a\nb\n" * 100))))
+
+    with pytest.raises(ValueError, match="not a whole ONNX file"):
+        characters.convert(whole[:-cut])
+
+
+@pytest.mark.parametrize("data", [b"", message((7, b"graph")), message((14, message((1, "x"))))])
+def test_a_model_without_characters_is_told(data):
+    with pytest.raises(ValueError, match="no characters"):
+        characters.convert(data)
+
+
+def test_an_invoice_is_the_same_each_time_and_unlike_the_others():
+    assert invoices.draw(7) == invoices.draw(7)
+    assert len({invoices.draw(number) for number in range(1, 6)}) == 5
+    for number in range(1, 51):
+        rows = invoices.lines(number)
+        assert rows[1].startswith(f"Invoice No. {10_000 + 37 * number} ")
+        *goods, total, _ = rows[6:]
+        cents = sum(int(row.split()[-1].replace(".", "")) for row in goods)
+        assert total == f"Total: {cents // 100}.{cents % 100:02} EUR"
+        assert all(each.y_px < invoices.HEIGHT_PX - 20 for each in invoices.words(number))
+
+
+def test_drawings_are_made_once_and_anew_where_they_are_gone(monkeypatch, tmp_path):
+    asset = next(a for a in fetcher.SAMPLES["ocr"].assets if a.path.endswith("invoice-03.png"))
+    monkeypatch.setitem(fetcher.SAMPLES, "own", catalogue.Sample("own", "", (asset,)))
+
+    (file,) = fetcher.fetch("own", tmp_path / "to", cache=tmp_path / "cache")
+    assert file.read_bytes() == invoices.draw(3)
+    before = file.stat().st_mtime_ns
+    fetcher.fetch("own", tmp_path / "to", cache=tmp_path / "cache")
+    assert file.stat().st_mtime_ns == before
+    file.unlink()
+    fetcher.fetch("own", tmp_path / "to", cache=tmp_path / "cache")
+
+    assert file.read_bytes() == invoices.draw(3)
