@@ -134,7 +134,7 @@ class Manifest:
 
 def _packed(entries: Iterator[Entry], manifest: Manifest) -> Iterator[bytes]:
     pack = _LENGTHS.pack
-    for source, payload in entries:
+    for source, payload, _ in entries:
         manifest._count += 1  # noqa: SLF001 - same module; saves a call an entry
         text = os.fsencode(source)
         if text == payload:

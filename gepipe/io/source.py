@@ -26,11 +26,15 @@ class Entry(NamedTuple):
     Attributes:
         source: What people see in results, failures and messages: a path decoded by
             `os.fsdecode`, so that bytes outside UTF-8 survive as lone surrogates.
-        payload: What the source's reader needs to read the input, such as the path's bytes.
+        payload: What the source's reader needs to read the input, such as the path's bytes: a
+            plain value.
+        shapes: Row shape of each input of the model, in the model's order; empty where nothing
+            tells it before the input is read.
     """
 
     source: str
-    payload: bytes
+    payload: Any
+    shapes: tuple[tuple[int, ...], ...] = ()
 
 
 class Reader(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from gepipe.runtime.events import WorkerId
+from gepipe.runtime.events import Shapes, WorkerId
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +45,8 @@ class Batch:
         unread: Rows that post has not finished.
         holes: Rows whose item was set aside.
         realtime: Whether it goes before others; a run has no such batches.
+        shapes: Row shapes of the inputs; None for those of the layout, or not known yet.
+        made: Row shapes of the outputs, likewise.
     """
 
     input_slot: int
@@ -56,6 +58,8 @@ class Batch:
     unread: int = 0
     holes: set[int] = field(default_factory=set)
     realtime: bool = False
+    shapes: Shapes | None = None
+    made: Shapes | None = None
 
     def live(self, first: int, last: int) -> list[Item]:
         """Return the items of the rows [first, last) that were not set aside."""

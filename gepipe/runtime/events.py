@@ -13,6 +13,8 @@ from gepipe.io.source import Entry
 
 Outcome: TypeAlias = Record | Failure
 Role = Literal["pre", "infer", "post"]
+#: Row shapes of all inputs, or of all outputs, in the order of the layout.
+Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 class WorkerId(NamedTuple):
@@ -46,10 +48,17 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The source yielded items in answer to `Pull`: as many as asked for, or fewer."""
+    """The source yielded items in answer to `Pull`: as many as asked for, or fewer.
+
+    Attributes:
+        entries: The items.
+        ended: Whether they were the last.
+        seal: Whether the batch that they join is whole with them.
+    """
 
     entries: Sequence[Entry]
     ended: bool
+    seal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +90,15 @@ class Replied:
         busy_ns: How long it worked on it.
         results: For each item of a pre or post ticket, its meta or record as bytes, or a `Fault`.
             For an infer ticket one element: empty bytes, or the `Fault` of the whole execution.
+        shapes: Row shapes that the worker chose where the layout leaves them open: of the inputs
+            for a pre ticket, which has one row then, of the outputs for an infer ticket.
     """
 
     worker: WorkerId
     ticket: int
     busy_ns: int
     results: Sequence[bytes | Fault]
+    shapes: Shapes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +166,7 @@ class Write:
     rows: Sequence[int]
     seqs: Sequence[int]
     payloads: Sequence[Any]
+    shapes: Shapes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +181,7 @@ class Run:
     last: int
     holes: Sequence[int]
     seq: int
+    shapes: Shapes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +194,7 @@ class Read:
     rows: Sequence[int]
     seqs: Sequence[int]
     metas: Sequence[bytes]
+    made: Shapes | None = None
 
 
 @dataclass(frozen=True, slots=True)

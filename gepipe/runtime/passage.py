@@ -128,10 +128,12 @@ class Passage(ABC):
         rows, seqs = [i.row for i in items], [i.seq for i in items]
         if worker.role == "pre":
             payloads = [i.payload for i in items]
-            out.append(Write(worker, self._tickets, batch.input_slot, rows, seqs, payloads))
+            slot, shapes = batch.input_slot, batch.shapes
+            out.append(Write(worker, self._tickets, slot, rows, seqs, payloads, shapes))
         else:
             metas = [i.meta for i in items]
-            out.append(Read(worker, self._tickets, batch.output_slot, rows, seqs, metas))
+            slot, made = batch.output_slot, batch.made
+            out.append(Read(worker, self._tickets, slot, rows, seqs, metas, made))
 
     def _deal_run(self, worker: WorkerId, execution: Execution, out: list[Command]) -> None:
         batch = execution.batch
@@ -143,7 +145,7 @@ class Passage(ABC):
         out.append(
             Run(
                 worker, self._tickets, batch.input_slot, batch.output_slot,
-                first, last, holes, execution.seq,
+                first, last, holes, execution.seq, batch.shapes,
             )
         )  # fmt: skip
 

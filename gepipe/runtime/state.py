@@ -137,7 +137,7 @@ class RunState(Passage):
             raise InternalError(f"{len(entries)} items admitted without room for them")
         self._pulling = False
         self._ended = ended
-        for source, payload in entries:
+        for source, payload, _ in entries:
             item = Item(self._next_seq, len(batch.items), source, payload)
             self._next_seq += 1
             batch.items.append(item)

@@ -245,14 +245,14 @@ class Supervisor:
     def _pull(self, count: int) -> Admitted:
         assert self._feed is not None
         try:
-            entries, ended = self._feed.take(count)
+            entries, ended, seal = self._feed.take(count)
         except Exception as error:  # noqa: BLE001 - raised once what is on its way has arrived
             self._feed_error = error
             return Admitted((), ended=True)
         if not ended and len(entries) < count and not self._feed_watched:
             self._loop.selector.register(self._feed.fileno(), EVENT_READ, self._fed)
             self._feed_watched = True
-        return Admitted(entries, ended)
+        return Admitted(entries, ended, seal)
 
     def _fed(self, _: int) -> Iterable[Event]:
         assert self._feed is not None

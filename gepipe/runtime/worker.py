@@ -195,7 +195,7 @@ def _serve_rows(
     channel: WorkerChannel, line: Line, slots: Slots, call: Any, *, payload_first: bool
 ) -> None:
     while (message := channel.receive()) is not None:
-        ticket, slot, rows, seqs, extras = message
+        ticket, slot, rows, seqs, extras, _shapes = message
         views = slots[slot]
         results: list[Any] = []
         start = perf_counter_ns()
@@ -249,7 +249,7 @@ def _serve_batches(
         message = channel.receive()
         if message is None:
             return
-        ticket, input_slot, output_slot, first, last, holes, seq = message
+        ticket, input_slot, output_slot, first, last, holes, seq, _shapes = message
         if not pending:
             line.begin(seq)
         start = perf_counter_ns()

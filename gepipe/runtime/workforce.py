@@ -152,12 +152,12 @@ class Workforce:
     def obey(self, command: Write | Run | Read | StartWorker) -> None:
         """Send a worker its ticket, or start one."""
         match command:
-            case Write(worker, ticket, slot, rows, seqs, payloads):
-                self.send(worker, (ticket, slot, rows, seqs, payloads))
-            case Run(worker, ticket, input_slot, output_slot, first, last, holes, seq):
-                self.send(worker, (ticket, input_slot, output_slot, first, last, holes, seq))
-            case Read(worker, ticket, slot, rows, seqs, metas):
-                self.send(worker, (ticket, slot, rows, seqs, metas))
+            case Write(worker, ticket, slot, rows, seqs, payloads, shapes):
+                self.send(worker, (ticket, slot, rows, seqs, payloads, shapes))
+            case Run(worker, ticket, source, target, first, last, holes, seq, shapes):
+                self.send(worker, (ticket, source, target, first, last, holes, seq, shapes))
+            case Read(worker, ticket, slot, rows, seqs, metas, made):
+                self.send(worker, (ticket, slot, rows, seqs, metas, made))
             case StartWorker(worker):
                 self.start(worker)
 
@@ -246,7 +246,7 @@ class Workforce:
             case ("failed", kind, text, trace):
                 error = set_up_error(kind, text, trace, self._crews[worker.role].name)
                 yield from self._give_up(worker, error)
-            case (ticket, busy_ns, results):
+            case (ticket, busy_ns, results, *shapes) if len(shapes) <= 1:
                 held = self._held[worker]
                 if not held or held[0] != ticket:
                     self._break(process, f"answered ticket {ticket}, which it does not hold")
@@ -254,7 +254,7 @@ class Workforce:
                 held.popleft()
                 self._watch.replied(worker)
                 faults = [r if isinstance(r, bytes) else Fault(*r) for r in results]
-                yield Replied(worker, ticket, busy_ns, faults)
+                yield Replied(worker, ticket, busy_ns, faults, *shapes)
             case _:
                 self._break(process, "sent what is no message")
 

@@ -123,7 +123,7 @@ class Session:
         Raises:
             SessionLost: The process ended, or exceeded its limit and was killed.
         """
-        busy_ns, (result,) = self._ask(0, 0, first, last, (), self._tickets + 1)
+        busy_ns, (result,) = self._ask(0, 0, first, last, (), self._tickets + 1, None)
         return busy_ns, None if isinstance(result, bytes) else Fault(*result)
 
     def write(self, payloads: Sequence[Any]) -> list[bytes | Fault]:
@@ -140,7 +140,7 @@ class Session:
         """
         count = len(payloads)
         seqs = (self._tickets + 1,) * count
-        _, results = self._ask(0, tuple(range(count)), seqs, tuple(payloads))
+        _, results = self._ask(0, tuple(range(count)), seqs, tuple(payloads), None)
         return [each if isinstance(each, bytes) else Fault(*each) for each in results]
 
     def _ask(self, *question: Any) -> tuple[int, list[Any]]:

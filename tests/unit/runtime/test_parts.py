@@ -250,11 +250,11 @@ def entries(count: int) -> list[Entry]:
 def test_listed_feed_gives_what_is_asked_for_and_says_when_it_ends() -> None:
     feed = ListedFeed(iter(entries(5)), 5)
 
-    assert [(len(taken), ended) for taken, ended in (feed.take(2), feed.take(3))] == [
+    assert [(len(taken), ended) for taken, ended, _ in (feed.take(2), feed.take(3))] == [
         (2, False),
         (3, True),
     ]
-    assert ListedFeed(iter([]), 0).take(4) == ([], True)
+    assert ListedFeed(iter([]), 0).take(4) == ([], True, False)
 
 
 @contextlib.contextmanager
@@ -273,7 +273,7 @@ def drained(feed) -> list[Entry]:
     taken: list[Entry] = []
     while True:
         assert select.select([feed.fileno()], [], [], 5)[0], "the feed never becomes readable"
-        some, ended = feed.take(3)
+        some, ended, _ = feed.take(3)
         taken += some
         if ended:
             return taken
@@ -324,7 +324,7 @@ def test_threaded_feed_raises_after_what_came_before() -> None:
     taken: list[Entry] = []
     with threaded(source(), ahead=9) as feed, pytest.raises(OSError, match="unplugged"):  # noqa: PT012
         while True:
-            some, ended = feed.take(3)
+            some, ended, _ = feed.take(3)
             taken += some
             assert not ended
     assert taken == entries(4)
