@@ -15,23 +15,23 @@ class Gather(Op):
 
     For the post stage of a pipeline with several models. The operators before it run once a part,
     those behind it once an item. Its result is the record that the item had before it was split,
-    with the list of its parts under `into`: each part is what was known of it before, such as its
-    box, with its own result added; or with `failure`, a mapping of `stage`, `kind` and `error`.
-    A post stage without it does the same at its end.
+    in which the list that it was split by is replaced by that of its parts: each is what was known
+    of it before, such as its box, with its own result added; or with `failure`, a mapping of
+    `stage`, `kind` and `error`. A post stage without it does the same at its end.
 
     Attributes:
-        into: Key of the list; one that the record has already is replaced.
+        into: Another key for the list of the parts; the list that there was then stays.
     """
 
     stage: ClassVar[Literal["pre", "mid", "post", "both"]] = "post"
     shorthand: ClassVar[str | None] = "into"
-    into: str = "parts"
+    into: str | None = None
 
     def __post_init__(self) -> None:
-        if not self.into:
+        if self.into == "":
             raise ValueError("into is empty; expected the key of the list of parts")
 
     def __call__(self, value: Gathered, meta: Meta) -> Any:  # noqa: ARG002
         """Return the item's record with its parts."""
         record = value.record if isinstance(value.record, dict) else {"value": value.record}
-        return {**record, self.into: value.parts}
+        return {**record, self.into or value.key: value.parts}

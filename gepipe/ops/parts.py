@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from gepipe.ops.op import Meta, Op
+from gepipe.tensors import DYNAMIC, TensorSpec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,6 +51,14 @@ class Splitter(Op):
         """
         raise NotImplementedError
 
+    def key(self, value: Any) -> str:  # noqa: ARG002
+        """Return the key of the item's record under which its parts are listed again.
+
+        Args:
+            value: As for `parts`.
+        """
+        return "parts"
+
     def part_size(self, facts: Mapping[str, Any]) -> tuple[int, int] | None:  # noqa: ARG002
         """Return height and width of the picture that a call makes; None if not known before."""
         return None
@@ -67,6 +76,10 @@ class Splitter(Op):
         """
         raise NotImplementedError
 
+    def output_spec(self, spec: TensorSpec | None) -> TensorSpec | None:  # noqa: ARG002
+        """Return a picture in colour of unknown size."""
+        return TensorSpec("", "uint8", (DYNAMIC, DYNAMIC, 3))
+
 
 class Gathered(NamedTuple):
     """What `gather` is given: an item whose parts have all been through the last model.
@@ -75,7 +88,9 @@ class Gathered(NamedTuple):
         record: What the operator before the splitting one returned.
         parts: For each part its facts merged with its own result, or with `failure`: a mapping of
             `stage`, `kind` and `error`.
+        key: What `Splitter.key` said.
     """
 
     record: Any
     parts: list[dict[str, Any]]
+    key: str
