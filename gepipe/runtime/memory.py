@@ -3,6 +3,9 @@
     link:  │ slot 0                          │ slot 1                          │ … depth slots
     slot:  │ tensor a (batch, …) │ tensor b (batch, …) │  page-aligned; each tensor 64-byte aligned
 
+Rows may have open extents. Then a tensor has memory for the largest, and a batch lies in it at its
+own shape, contiguous and without padding: the shape travels with the tickets.
+
 A link's memory is one memfd. It has no name, so nothing is left behind whoever dies, and it does
 not count against a small /dev/shm. The supervisor creates it and hands its descriptor to workers;
 it never looks inside.
@@ -13,17 +16,21 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gepipe.errors import BackendError
+from gepipe.room import Room
 from gepipe.runtime.limits import told
 from gepipe.tensors import ALIGNMENT, TensorSpec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self
+
+#: Shape of a row of each tensor of a slot.
+Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 def _round_up(nbytes: int, multiple: int) -> int:
@@ -36,36 +43,55 @@ class SlotLayout:
 
     Attributes:
         batch: Rows in a slot.
-        tensors: Specs of a whole batch, `(batch, …)`, all static.
+        tensors: Specs of a whole batch, `(batch, …)`; `DYNAMIC` where an extent of the rows is
+            open.
         offsets: Start of each tensor in the slot, in bytes.
+        capacities: Bytes that there are for each tensor.
         slot_nbytes: Size of a slot, a multiple of the page size.
     """
 
     batch: int
     tensors: tuple[TensorSpec, ...]
     offsets: tuple[int, ...]
+    capacities: tuple[int, ...]
     slot_nbytes: int
 
     @classmethod
-    def of(cls, rows: tuple[TensorSpec, ...], batch: int) -> SlotLayout:
-        """Lay out `batch` rows of the given static row specs."""
+    def of(
+        cls, rows: tuple[TensorSpec, ...], batch: int, largest: Sequence[int] = ()
+    ) -> SlotLayout:
+        """Lay out `batch` rows.
+
+        Args:
+            rows: Specs of the rows.
+            batch: How many.
+            largest: The most bytes that each row has; not needed where all extents are known.
+        """
         tensors = tuple(row.with_batch(batch) for row in rows)
+        sizes = tuple(largest) or tuple(row.nbytes for row in rows)
         offsets, end = [], 0
-        for tensor in tensors:
+        for nbytes in sizes:
             offsets.append(end)
-            end = _round_up(end + tensor.nbytes, ALIGNMENT)
-        return cls(batch, tensors, tuple(offsets), _round_up(max(end, 1), mmap.PAGESIZE))
+            end = _round_up(end + batch * nbytes, ALIGNMENT)
+        capacities = tuple(batch * nbytes for nbytes in sizes)
+        whole = _round_up(max(end, 1), mmap.PAGESIZE)
+        return cls(batch, tensors, tuple(offsets), capacities, whole)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the shape of a batch is not known before."""
+        return not all(tensor.is_static for tensor in self.tensors)
 
     def to_plain(self) -> tuple[Any, ...]:
         """Return plain values for a message; `from_plain` reads them."""
         specs = tuple((spec.name, spec.dtype, spec.shape) for spec in self.tensors)
-        return self.batch, specs, self.offsets, self.slot_nbytes
+        return self.batch, specs, self.offsets, self.capacities, self.slot_nbytes
 
     @classmethod
     def from_plain(cls, plain: tuple[Any, ...]) -> SlotLayout:
         """Rebuild a layout from `to_plain`."""
-        batch, specs, offsets, slot_nbytes = plain
-        return cls(batch, tuple(TensorSpec(*spec) for spec in specs), offsets, slot_nbytes)
+        batch, specs, *rest = plain
+        return cls(batch, tuple(TensorSpec(*spec) for spec in specs), *rest)
 
 
 class SharedBuffer:
@@ -119,22 +145,53 @@ class Slots:
     """A worker's arrays over the slots of one link."""
 
     def __init__(self, buffer: SharedBuffer, layout: SlotLayout) -> None:
-        import numpy as np
-
         self.layout = layout
         self._buffer = buffer
         self._views: list[Mapping[str, NDArray[Any]]] = []
-        for slot in range(buffer.nbytes // layout.slot_nbytes):
-            start = slot * layout.slot_nbytes
-            views = {}
-            for spec, offset in zip(layout.tensors, layout.offsets, strict=True):
-                # frombuffer, not ndarray(buffer=…): only the former keeps a hold on the map, so
-                # that closing it under a live view is an error instead of a crash.
-                count = spec.nbytes // np.dtype(spec.dtype).itemsize
-                flat = np.frombuffer(buffer.map, spec.dtype, count, start + offset)
-                views[spec.name] = flat.reshape(spec.shape)
-            self._views.append(views)
+        if not layout.is_open:
+            rows = tuple(tensor.shape[1:] for tensor in layout.tensors)
+            slots = range(buffer.nbytes // layout.slot_nbytes)
+            self._views = [self._view(slot, rows) for slot in slots]
 
     def __getitem__(self, slot: int) -> Mapping[str, NDArray[Any]]:
-        """Name to (batch, …) array: views into the slot."""
+        """Name to (batch, …) array: views into a slot of known shapes."""
         return self._views[slot]
+
+    def view(self, slot: int, shapes: Shapes | None) -> Mapping[str, NDArray[Any]]:
+        """Return name to (batch, …) array: views into the slot.
+
+        Args:
+            slot: Which.
+            shapes: Shape of a row of each tensor; None where the layout knows them.
+
+        Raises:
+            TensorMismatchError: A tensor cannot have that shape.
+            ItemError: There is no room for that shape.
+        """
+        if self._views:
+            return self._views[slot]
+        return {
+            name: room.open(tuple(shape))
+            for (name, room), shape in zip(self.rooms(slot).items(), shapes or (), strict=True)
+        }
+
+    def rooms(self, slot: int) -> Mapping[str, Room]:
+        """Return name to room for a batch of a shape that is yet to be settled."""
+        layout, start = self.layout, slot * self.layout.slot_nbytes
+        return {
+            spec.name: Room(self._memory(start + offset, nbytes), spec.row, layout.batch)
+            for spec, offset, nbytes in zip(
+                layout.tensors, layout.offsets, layout.capacities, strict=True
+            )
+        }
+
+    def _view(self, slot: int, rows: Shapes) -> Mapping[str, NDArray[Any]]:
+        pairs = zip(self.rooms(slot).items(), rows, strict=True)
+        return {name: room.open(row) for (name, room), row in pairs}
+
+    def _memory(self, start: int, nbytes: int) -> NDArray[Any]:
+        import numpy as np
+
+        # frombuffer, not ndarray(buffer=…): only the former keeps a hold on the map, so that
+        # closing it under a live view is an error instead of a crash.
+        return np.frombuffer(self._buffer.map, np.uint8, nbytes, start)

@@ -1,7 +1,11 @@
 """The process of one worker: set up, then serve tickets until the supervisor's end closes.
 
     supervisor ── ("attach", …) + memfds, then tickets ──▶ worker ──▶ body (user's stage)
-    supervisor ◀── ("ready", …) or ("failed", …), then (ticket, busy_ns, results) ──┘
+    supervisor ◀── ("ready", …) or ("failed", …), then (ticket, busy_ns, results[, shapes]) ──┘
+
+Between tickets, ("memory", nbytes) may come with one more memfd: what payloads point into. Shapes
+of rows travel with tickets and replies where the layout of the slots leaves them open. A worker
+without links is one of a run that has nothing but pre: what pre returns is the record.
 
 A worker shares no lock with anybody. The end of its socket is the request to stop, which reaches it
 also when the supervisor was killed.
@@ -10,35 +14,24 @@ also when the supervisor was killed.
 from __future__ import annotations
 
 import logging
-import os
 import socket
-import sys
 import traceback
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from gepipe.errors import ConfigError, DeviceError, GepipeError, ItemError, PluginError
 from gepipe.runtime import tuning
-from gepipe.runtime.board import Board, Line
 from gepipe.runtime.channel import WorkerChannel
-from gepipe.runtime.memory import SharedBuffer, SlotLayout, Slots
+from gepipe.runtime.tickets import leave, serve, text_of
 from gepipe.tensors import TensorSpec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from gepipe.room import Room
     from gepipe.runtime.events import Role
 
 log = logging.getLogger(__name__)
-
-#: Longest message of a fault that is kept; some libraries put whole arrays into theirs.
-_TEXT_MAX: Final = 2000
-#: Exit status of a worker whose device must be opened anew.
-_FATAL_STATUS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +44,7 @@ class ModelInfo:
         gears: Batch sizes that the model takes; empty means any.
         notes: Facts worth telling the user.
         in_flight: Batches that the engine works on at once.
+        largest: The most bytes that a row of each output has; empty where their shapes are known.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -58,18 +52,19 @@ class ModelInfo:
     gears: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     in_flight: int = 1
+    largest: tuple[int, ...] = ()
 
     def to_plain(self) -> tuple[Any, ...]:
         """Return plain values for a message."""
         specs = [tuple((s.name, s.dtype, s.shape) for s in t) for t in (self.inputs, self.outputs)]
-        return (*specs, self.gears, self.notes, self.in_flight)
+        return (*specs, self.gears, self.notes, self.in_flight, self.largest)
 
     @classmethod
     def from_plain(cls, plain: tuple[Any, ...]) -> ModelInfo:
         """Rebuild from `to_plain`."""
-        inputs, outputs, gears, notes, in_flight = plain
+        inputs, outputs, gears, notes, in_flight, largest = plain
         specs = [tuple(TensorSpec(*spec) for spec in side) for side in (inputs, outputs)]
-        return cls(specs[0], specs[1], tuple(gears), tuple(notes), in_flight)
+        return cls(specs[0], specs[1], tuple(gears), tuple(notes), in_flight, tuple(largest))
 
 
 class Writer(Protocol):
@@ -78,17 +73,22 @@ class Writer(Protocol):
     def setup(self) -> None:
         """Load what the stage needs; called once in the worker."""
 
-    def write(self, payload: bytes, rows: Mapping[str, NDArray[Any]]) -> bytes:
+    def write(self, payload: Any, rows: Mapping[str, NDArray[Any] | Room]) -> bytes:
         """Make an item's tensors in place.
 
         Args:
             payload: The item, as its source described it.
-            rows: Input name to array of one row; views into the slot, valid during the call.
+            rows: Input name to array of one row, or to the room for a row of whatever shape it
+                turns out to have; views into the slot, valid during the call. Empty in a run that
+                has nothing but pre.
 
         Returns:
-            The item's meta, for post.
+            The item's meta, for post; in a run that has nothing but pre, its record.
         """
         ...
+
+    # A body may have `attach(buffer: SharedBuffer) -> None` too, as a `Reader` may: it is called
+    # when memory arrives that payloads point into, which is before the first ticket that needs it.
 
 
 class Runner(Protocol):
@@ -104,7 +104,7 @@ class Runner(Protocol):
     def submit(
         self,
         inputs: Mapping[str, NDArray[Any]],
-        outputs: Mapping[str, NDArray[Any]],
+        outputs: Mapping[str, NDArray[Any] | Room],
         count: int,
     ) -> Any:
         """Start the inference of `count` rows; see `gepipe.engines.engine.Engine.submit`."""
@@ -150,138 +150,16 @@ def main(
         stage = dill.loads(body)
         info = stage.setup()
     except BaseException as error:  # noqa: BLE001 - whatever it is, the supervisor must hear of it
-        channel.send(("failed", type(error).__name__, _text(error), traceback.format_exc()))
-        _leave()
+        channel.send(("failed", type(error).__name__, text_of(error), traceback.format_exc()))
+        leave()
     if not channel.send(("ready", info.to_plain() if role == "infer" else None)):
-        _leave()
+        leave()
     attach = channel.receive()
     if attach is not None:
-        _serve(channel, role, place, stage, attach)
+        serve(channel, role, place, stage, attach)
     if role == "infer":
         try:
             stage.close()
         except Exception as error:  # noqa: BLE001 - nothing is lost by it: all results are out
-            log.warning("the model did not close: %s", _text(error))
-    _leave()
-
-
-def _leave(status: int = 0) -> NoReturn:
-    """End the process at once: nothing of it is worth a tidy interpreter shutdown."""
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
-    os._exit(status)
-
-
-def _serve(
-    channel: WorkerChannel, role: Role, place: int, stage: Any, attach: tuple[Any, ...]
-) -> None:
-    _, board_nbytes, links = attach
-    fds = channel.take_fds()
-    line = Board(SharedBuffer(fds[0], board_nbytes)).line(place)
-    slots = [
-        Slots(SharedBuffer(fd, nbytes), SlotLayout.from_plain(layout))
-        for fd, (nbytes, layout) in zip(fds[1:], links, strict=True)
-    ]
-    if role == "pre":
-        _serve_rows(channel, line, slots[0], stage.write, payload_first=True)
-    elif role == "post":
-        _serve_rows(channel, line, slots[0], stage.read, payload_first=False)
-    else:
-        _serve_batches(channel, line, slots[0], slots[1], stage)
-
-
-def _serve_rows(
-    channel: WorkerChannel, line: Line, slots: Slots, call: Any, *, payload_first: bool
-) -> None:
-    while (message := channel.receive()) is not None:
-        ticket, slot, rows, seqs, extras, _shapes = message
-        views = slots[slot]
-        results: list[Any] = []
-        start = perf_counter_ns()
-        for row, seq, extra in zip(rows, seqs, extras, strict=True):
-            line.begin(seq)
-            # The ellipsis keeps a row of rank 0 a view.
-            row_views = {name: view[row, ...] for name, view in views.items()}
-            try:
-                result = call(extra, row_views) if payload_first else call(row_views, extra)
-                if type(result) is not bytes:
-                    raise TypeError(f"expected bytes, got {type(result).__name__}")
-            except (ConfigError, PluginError) as error:  # every item would fail alike
-                channel.send(("failed", type(error).__name__, _text(error), ""))
-                return
-            except BaseException as error:  # noqa: BLE001 - user code must not end a worker
-                result = fault_of(error)
-            results.append(result)
-        busy_ns = perf_counter_ns() - start
-        line.begin(-1)
-        if not channel.send((ticket, busy_ns, results)):
-            return
-
-
-def _serve_batches(
-    channel: WorkerChannel, line: Line, inputs: Slots, outputs: Slots, stage: Runner
-) -> None:
-    # Ticket, seq, start, and the engine's token or the error that there is instead of one: replies
-    # leave in the order of the tickets.
-    pending: deque[tuple[int, int, int, Any]] = deque()
-    free_since = 0
-    while True:
-        if pending and (len(pending) >= stage.in_flight or not channel.pending()):
-            ticket, seq, start, token = pending.popleft()
-            line.begin(seq)
-            error = token if isinstance(token, Exception) else None
-            if error is None:
-                try:
-                    stage.collect(token)
-                except Exception as failed:  # noqa: BLE001 - a failed execution is data
-                    error = failed
-            now = perf_counter_ns()
-            busy_ns, free_since = now - max(start, free_since), now
-            fatal = getattr(error, "fatal", False)
-            line.begin(pending[0][1] if pending and not fatal else -1)
-            result = b"" if error is None else (*fault_of(error), fatal)
-            if not channel.send((ticket, busy_ns, [result])):
-                return
-            if fatal:  # the device is in no state to go on: another process must open it anew
-                _leave(_FATAL_STATUS)
-            continue
-        message = channel.receive()
-        if message is None:
-            return
-        ticket, input_slot, output_slot, first, last, holes, seq, _shapes = message
-        if not pending:
-            line.begin(seq)
-        start = perf_counter_ns()
-        ins = {name: view[first:last] for name, view in inputs[input_slot].items()}
-        outs = {name: view[first:last] for name, view in outputs[output_slot].items()}
-        for row in holes:
-            for view in ins.values():
-                view[row - first] = 0
-        try:
-            token = stage.submit(ins, outs, last - first)
-        except Exception as failed:  # noqa: BLE001 - a failed execution is data
-            token = failed
-        pending.append((ticket, seq, start, token))
-
-
-def fault_of(error: BaseException) -> tuple[str, str, Any]:
-    """Return the fields of the `Fault` that an exception of a stage is."""
-    if isinstance(error, TimeoutError):
-        return "timeout", _text(error), None
-    if isinstance(error, ItemError | DeviceError):
-        return str(error.kind), _text(error), getattr(error, "role", None)
-    return type(error).__name__, _text(error), None
-
-
-def _text(error: BaseException) -> str:
-    try:
-        said = str(error)
-    except Exception:  # noqa: BLE001 - the user's own class
-        said = "its text cannot be had"
-    if isinstance(error, GepipeError):
-        return said[:_TEXT_MAX]
-    text = f"{type(error).__name__}: {said}" if said else type(error).__name__
-    frames: Sequence[traceback.FrameSummary] = traceback.extract_tb(error.__traceback__)
-    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return text[:_TEXT_MAX] + where
+            log.warning("the model did not close: %s", text_of(error))
+    leave()

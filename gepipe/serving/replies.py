@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from gepipe.errors import GepipeError, ItemError, TensorMismatchError, WorkerError
 from gepipe.io.failures import Failure
-from gepipe.runtime.worker import fault_of
+from gepipe.runtime.tickets import fault_of
 from gepipe.serving.kinds import CANCELLED, EXPIRED, OVERLOADED, UNAVAILABLE
 
 log = logging.getLogger(__name__)

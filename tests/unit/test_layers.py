@@ -11,7 +11,7 @@ import gepipe
 
 PACKAGE = Path(gepipe.__file__).parent
 #: What each part may import of the others. An arrow of the design reads "is imported by".
-BASE = {"errors", "tensors", "plugins", "machine", "docstrings", "bundle", "regular"}
+BASE = {"errors", "tensors", "plugins", "machine", "docstrings", "bundle", "regular", "room"}
 MIDDLE = {"spec", "ops", "io"}
 ALLOWED = {
     "errors": set(),
@@ -21,6 +21,7 @@ ALLOWED = {
     "docstrings": {"errors"},
     "regular": {"errors"},
     "bundle": {"errors", "plugins"},
+    "room": {"errors", "tensors"},
     "ops": BASE | {"ops"},
     "io": BASE | {"io", "ops"},
     "spec": BASE | {"spec", "ops", "io"},

@@ -1,0 +1,207 @@
+"""How a worker serves its tickets, one at a time, in the order in which they come."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections import deque
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from gepipe.errors import ConfigError, DeviceError, GepipeError, ItemError, PluginError
+from gepipe.runtime.board import Board, Line
+from gepipe.runtime.channel import WorkerChannel
+from gepipe.runtime.memory import Shapes, SharedBuffer, SlotLayout, Slots
+
+if TYPE_CHECKING:
+    from gepipe.runtime.events import Role
+    from gepipe.runtime.worker import Runner
+
+#: Longest message of a fault that is kept; some libraries put whole arrays into theirs.
+_TEXT_MAX: Final = 2000
+#: Exit status of a worker whose device must be opened anew.
+_FATAL_STATUS: Final = 5
+
+
+def serve(
+    channel: WorkerChannel, role: Role, place: int, stage: Any, attach: tuple[Any, ...]
+) -> None:
+    """Serve tickets until the supervisor's end closes.
+
+    Args:
+        channel: To the supervisor.
+        role: What the worker does.
+        place: Its line on the board.
+        stage: The body, set up.
+        attach: The first message: what the descriptors are that came with it.
+    """
+    _, board_nbytes, links = attach
+    post = _Post(channel, stage)
+    line = Board(SharedBuffer(post.take_fd(), board_nbytes)).line(place)
+    slots = [
+        Slots(SharedBuffer(post.take_fd(), nbytes), SlotLayout.from_plain(layout))
+        for nbytes, layout in links
+    ]
+    if role == "infer":
+        _serve_batches(channel, line, slots[0], slots[1], stage)
+    elif role == "post":
+        _serve_rows(post, line, slots[0], stage.read, payload_first=False)
+    else:
+        _serve_rows(post, line, slots[0] if slots else None, stage.write, payload_first=True)
+
+
+class _Post:
+    """Tickets as they come in; memory that comes between them goes to the body."""
+
+    def __init__(self, channel: WorkerChannel, stage: Any) -> None:
+        self.send = channel.send
+        self._channel = channel
+        self._stage = stage
+        self._fds: deque[int] = deque()
+
+    def receive(self) -> tuple[Any, ...] | None:
+        """Wait for a ticket; None when the supervisor closed its end or died."""
+        while (message := self._channel.receive()) is not None and message[0] == "memory":
+            buffer = SharedBuffer(self.take_fd(), message[1])
+            self._stage.attach(buffer)
+        return message
+
+    def take_fd(self) -> int:
+        """Return the oldest descriptor that nobody has taken."""
+        self._fds += self._channel.take_fds()
+        return self._fds.popleft()
+
+
+def _serve_rows(
+    post: _Post, line: Line, slots: Slots | None, call: Any, *, payload_first: bool
+) -> None:
+    while (message := post.receive()) is not None:
+        ticket, slot, rows, seqs, extras, shapes = message
+        rooms = None
+        views: Mapping[str, Any] = {}
+        results: list[Any] = []
+        start = perf_counter_ns()
+        if slots is not None and shapes is None and slots.layout.is_open:
+            rooms = slots.rooms(slot)
+        elif slots is not None:
+            try:
+                views = slots.view(slot, shapes)
+            except ItemError as error:  # there is no room for rows of that shape
+                results = [fault_of(error)] * len(rows)
+        for row, seq, extra in zip(rows[len(results) :], seqs, extras, strict=not results):
+            line.begin(seq)
+            if rooms is None:
+                # The ellipsis keeps a row of rank 0 a view.
+                row_views = {name: view[row, ...] for name, view in views.items()}
+            else:
+                row_views = {name: room.part(row, row + 1) for name, room in rooms.items()}
+            try:
+                result = call(extra, row_views) if payload_first else call(row_views, extra)
+                if type(result) is not bytes:
+                    raise TypeError(f"expected bytes, got {type(result).__name__}")
+            except (ConfigError, PluginError) as error:  # every item would fail alike
+                post.send(("failed", type(error).__name__, text_of(error), ""))
+                return
+            except BaseException as error:  # noqa: BLE001 - user code must not end a worker
+                result = fault_of(error)
+            results.append(result)
+        busy_ns = perf_counter_ns() - start
+        line.begin(-1)
+        reply = (ticket, busy_ns, results)
+        if not post.send(reply if rooms is None else (*reply, settled(row_views))):
+            return
+
+
+def settled(rows: Mapping[str, Any]) -> Shapes | None:
+    """Return the shapes that rooms have got; None where one has none: nothing was written."""
+    shapes = tuple(room.row for room in rows.values())
+    return None if None in shapes else shapes
+
+
+def _serve_batches(
+    channel: WorkerChannel, line: Line, inputs: Slots, outputs: Slots, stage: Runner
+) -> None:
+    # Ticket, seq, start, rooms of the outputs, and the engine's token or the error that there is
+    # instead of one: replies leave in the order of the tickets.
+    pending: deque[tuple[int, int, int, Mapping[str, Any], Any]] = deque()
+    opened = outputs.layout.is_open
+    free_since = 0
+    while True:
+        if pending and (len(pending) >= stage.in_flight or not channel.pending()):
+            ticket, seq, start, made, token = pending.popleft()
+            line.begin(seq)
+            error = token if isinstance(token, Exception) else None
+            if error is None:
+                try:
+                    stage.collect(token)
+                except Exception as failed:  # noqa: BLE001 - a failed execution is data
+                    error = failed
+            now = perf_counter_ns()
+            busy_ns, free_since = now - max(start, free_since), now
+            fatal = getattr(error, "fatal", False)
+            line.begin(pending[0][1] if pending and not fatal else -1)
+            result = b"" if error is None else (*fault_of(error), fatal)
+            reply = (ticket, busy_ns, [result])
+            if not channel.send((*reply, settled(made)) if opened and error is None else reply):
+                return
+            if fatal:  # the device is in no state to go on: another process must open it anew
+                leave(_FATAL_STATUS)
+            continue
+        message = channel.receive()
+        if message is None:
+            return
+        ticket, input_slot, output_slot, first, last, holes, seq, shapes = message
+        if not pending:
+            line.begin(seq)
+        start = perf_counter_ns()
+        ins = {name: view[first:last] for name, view in inputs.view(input_slot, shapes).items()}
+        outs = _outputs(outputs, output_slot, first, last)
+        for row, view in product(holes, ins.values()):
+            view[row - first] = 0
+        try:
+            token = stage.submit(ins, outs, last - first)
+        except Exception as failed:  # noqa: BLE001 - a failed execution is data
+            token = failed
+        pending.append((ticket, seq, start, outs, token))
+
+
+def _outputs(outputs: Slots, slot: int, first: int, last: int) -> Mapping[str, Any]:
+    """Return name to array of the rows [first, last), or to the room for them."""
+    if outputs.layout.is_open:
+        return {name: room.part(first, last) for name, room in outputs.rooms(slot).items()}
+    return {name: view[first:last] for name, view in outputs[slot].items()}
+
+
+def fault_of(error: BaseException) -> tuple[str, str, Any]:
+    """Return the fields of the `Fault` that an exception of a stage is."""
+    if isinstance(error, TimeoutError):
+        return "timeout", text_of(error), None
+    if isinstance(error, ItemError | DeviceError):
+        return str(error.kind), text_of(error), getattr(error, "role", None)
+    return type(error).__name__, text_of(error), None
+
+
+def text_of(error: BaseException) -> str:
+    """Return what an exception says, and where it was raised if that helps."""
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - the user's own class
+        said = "its text cannot be had"
+    if isinstance(error, GepipeError):
+        return said[:_TEXT_MAX]
+    text = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    frames: Sequence[traceback.FrameSummary] = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return text[:_TEXT_MAX] + where
+
+
+def leave(status: int = 0) -> NoReturn:
+    """End the process at once: nothing of it is worth a tidy interpreter shutdown."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    os._exit(status)
