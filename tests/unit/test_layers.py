@@ -11,7 +11,17 @@ import gepipe
 
 PACKAGE = Path(gepipe.__file__).parent
 #: What each part may import of the others. An arrow of the design reads "is imported by".
-BASE = {"errors", "tensors", "plugins", "machine", "docstrings", "bundle", "regular", "room"}
+BASE = {
+    "errors",
+    "tensors",
+    "plugins",
+    "machine",
+    "docstrings",
+    "bundle",
+    "quantities",
+    "regular",
+    "room",
+}
 MIDDLE = {"spec", "ops", "io"}
 ALLOWED = {
     "errors": set(),
@@ -20,6 +30,7 @@ ALLOWED = {
     "machine": {"errors"},
     "docstrings": {"errors"},
     "regular": {"errors"},
+    "quantities": {"errors"},
     "bundle": {"errors", "plugins"},
     "room": {"errors", "tensors"},
     "ops": BASE | {"ops"},
@@ -30,8 +41,9 @@ ALLOWED = {
     "models": BASE | MIDDLE | {"models", "engines", "emulator"},
     "diagnosis": BASE | {"diagnosis", "models", "engines"},
     "runtime": BASE | {"runtime", "io"},
+    "video": BASE | {"io", "ops", "runtime", "video"},
     "triton": BASE | MIDDLE | {"triton"},
-    "pipeline": BASE | MIDDLE | {"engines", "runtime", "models", "pipeline"},
+    "pipeline": BASE | MIDDLE | {"engines", "runtime", "video", "models", "pipeline"},
     "serving": BASE | MIDDLE | {"engines", "runtime", "models", "pipeline", "triton", "serving"},
     "cli": BASE
     | MIDDLE
@@ -82,7 +94,7 @@ def loaded_after(statement: str) -> set[str]:
     return set(done.stdout.split())
 
 
-HEAVY = {"cv2", "numpy", "onnxruntime", "acl", "PIL", "pyarrow"}
+HEAVY = {"av", "cv2", "numpy", "onnxruntime", "acl", "PIL", "pyarrow"}
 
 
 def test_importing_gepipe_loads_nothing_heavy() -> None:
