@@ -1,0 +1,1 @@
+"""Video: decoding into shared memory, and films made of drawn frames."""
