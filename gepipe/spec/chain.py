@@ -7,29 +7,41 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import PlainSerializer, PlainValidator, ValidationError, ValidationInfo
 
+from gepipe.ops.gather import Gather
 from gepipe.spec.explain import Issue, issues_of, nested, problem
-from gepipe.spec.stages import InferStage, PostStage, PreStage, Section
+from gepipe.spec.stages import InferStage, MidStage, PostStage, PreStage, Section
 from gepipe.spec.units import shown
 from gepipe.spec.values import each
 
-Stage: TypeAlias = "PreStage | InferStage | PostStage"
+Stage: TypeAlias = "PreStage | InferStage | MidStage | PostStage"
 
 #: The model of each role.
-STAGES: Final[dict[str, type[Section]]] = {"pre": PreStage, "infer": InferStage, "post": PostStage}
+STAGES: Final[dict[str, type[Section]]] = {
+    "pre": PreStage,
+    "infer": InferStage,
+    "mid": MidStage,
+    "post": PostStage,
+}
 #: Stage names that say the role by themselves, as the words for the roles do.
 USUAL_ROLES: Final = {"preprocess": "pre", "inference": "infer", "postprocess": "post"}
 
 
 def check_order(stages: tuple[Stage, ...]) -> None:
-    """Check that the chain is one that the runtime can run: pre, infer, post, in this order.
+    """Check that the chain is one that can be run: pre, infer, any number of (mid, infer), post.
 
     Raises:
         ValueError: It is another one.
     """
     roles = [stage.role for stage in stages]
-    if roles != list(STAGES):
-        wanted = "three stages with the roles pre, infer, post in this order"
-        raise ValueError(f"expected {wanted}, got {', '.join(roles) or 'none'}")
+    between = roles[2:-1]
+    whole = roles[:2] == ["pre", "infer"] and roles[-1:] == ["post"]
+    if whole and between == ["mid", "infer"] * (len(between) // 2):
+        return
+    wanted = (
+        "stages with the roles pre, infer, post in this order, and mid, infer for each further "
+        "model before post"
+    )
+    raise ValueError(f"expected {wanted}, got {', '.join(roles) or 'none'}")
 
 
 def _stages(value: Any, info: ValidationInfo) -> tuple[Stage, ...]:
@@ -40,11 +52,27 @@ def _stages(value: Any, info: ValidationInfo) -> tuple[Stage, ...]:
     if doubled := [i for i, name in enumerate(names) if name in names[:i]]:
         raise nested(Issue((i, "name"), f"two stages are called {names[i]!r}") for i in doubled)
     check_order(stages)
+    _check_gather(stages)
     return stages
 
 
+def _check_gather(stages: tuple[Stage, ...]) -> None:
+    """Check that parts are gathered once at most, and only where there are any."""
+    split = any(stage.role == "mid" for stage in stages)
+    for number, stage in enumerate(stages):
+        if stage.role != "post":
+            continue
+        at = [index for index, op in enumerate(stage.ops) if isinstance(op, Gather)]
+        if at and not split:
+            text = "nothing is split here: there is no mid stage whose parts it could gather"
+            raise problem(text, number, "ops", at[0])
+        if len(at) > 1:
+            text = "gathers what is gathered already; expected one gather"
+            raise problem(text, number, "ops", at[1])
+
+
 def _stage(entry: Any, info: ValidationInfo) -> Any:
-    if isinstance(entry, PreStage | InferStage | PostStage):
+    if isinstance(entry, PreStage | InferStage | MidStage | PostStage):
         return entry
     if not isinstance(entry, Mapping):
         raise problem(f"expected a mapping with the key name, got {shown(entry)}")
@@ -68,7 +96,7 @@ def _role(entry: Mapping[str, Any]) -> str:
     role = role or implied
     if role is None:
         what = f"the name {shown(name)} does not say what the stage does"
-        raise problem(f"{what}; add role: pre, infer or post", "name")
+        raise problem(f"{what}; add role: pre, infer, mid or post", "name")
     if not isinstance(role, str) or role not in STAGES:
         raise problem(f"expected one of {', '.join(STAGES)}, got {shown(role)}", "role")
     return role

@@ -86,7 +86,7 @@ PROFILE_KEYS: Final[dict[str, Accepted]] = {
 
 STAGE_KEYS: Final[dict[str, Accepted]] = {
     "name": Accepted({"type": "string", "pattern": NAME_PATTERN}, "letters, digits, `_`, `-`"),
-    "role": _choice("pre", "infer", "post"),
+    "role": _choice("pre", "infer", "mid", "post"),
     "threads": _COUNT_OR_AUTO,
     "batch_size": _COUNT_OR_AUTO,
     "ops": Accepted({"$ref": "#/$defs/ops"}, "list of operators"),

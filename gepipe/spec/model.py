@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr
 
+from gepipe.ops.parts import Splitter
 from gepipe.spec.chain import Stage, Stages
+from gepipe.spec.legs import gather_at, leg_stages, splitter_of
 from gepipe.spec.profile import ProfileChoice
-from gepipe.spec.stages import InferStage, PostStage, PreStage, Section
+from gepipe.spec.stages import InferStage, MidStage, PostStage, PreStage, Section
 from gepipe.spec.units import Duration, Failures
 from gepipe.spec.values import Count, Sink, Source
 
@@ -29,7 +31,12 @@ class PipelineSpec(Section):
             "`{source: parameters}`."
         ),
     )
-    stages: Stages = Field(description="The stages in the order of the data: pre, infer, post.")
+    stages: Stages = Field(
+        description=(
+            "The stages in the order of the data: pre, infer, post; for each further model mid, "
+            "infer before post."
+        )
+    )
     sink: Sink | None = Field(
         None,
         description=(
@@ -102,5 +109,27 @@ class PipelineSpec(Section):
 
     @property
     def post(self) -> PostStage:
-        """The first stage with the role post."""
+        """The stage with the role post."""
         return next(stage for stage in self.stages if isinstance(stage, PostStage))
+
+    @property
+    def mids(self) -> tuple[MidStage, ...]:
+        """The stages between two models; none where there is only one model."""
+        return tuple(stage for stage in self.stages if isinstance(stage, MidStage))
+
+    @property
+    def splitters(self) -> tuple[Splitter, ...]:
+        """The operators by which the mid stages split an item, in order."""
+        return tuple(splitter_of(mid) for mid in self.mids)
+
+    @property
+    def joining(self) -> tuple[Any, ...]:
+        """The operators that run once an item, when its parts are gathered."""
+        return self.post.ops[gather_at(self.post.ops) :] if self.mids else ()
+
+    @property
+    def legs(self) -> tuple[PipelineSpec, ...]:
+        """The pipeline as ordinary ones of one model each; itself where it is one."""
+        if not self.mids:
+            return (self,)
+        return tuple(self.model_copy(update={"stages": leg}) for leg in leg_stages(self.stages))

@@ -14,6 +14,7 @@ from gepipe.spec.settled import settle, wished_batch
 _DECISIVE: Final[dict[str, set[str]]] = {
     "pre": {"name", "role", "batch_size", "ops"},
     "infer": {"name", "role", "model", "backend", "gears", "precision", "nan"},
+    "mid": {"name", "role", "batch_size", "ops"},
     "post": {"name", "role", "ops"},
 }
 
@@ -28,11 +29,12 @@ def normal_form(spec: PipelineSpec) -> dict[str, Any]:
     run and its continuation. The inputs are the manifest's to compare. What a profile says counts
     as if the stages said it.
     """
-    batch = wished_batch(spec)
+    batches = {leg.pre.name: wished_batch(leg) for leg in spec.legs}
     spec = settle(spec)
     stages = [stage.model_dump(mode="json", include=_DECISIVE[stage.role]) for stage in spec.stages]
-    if batch is not None:
-        next(stage for stage in stages if stage["role"] == "pre")["batch_size"] = batch
+    for stage in stages:
+        if (batch := batches.get(stage["name"])) is not None:
+            stage["batch_size"] = batch
     return {"version": 1, "stages": stages}
 
 

@@ -10,6 +10,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path, PurePath
 from typing import Any, Final, get_origin, get_type_hints
@@ -73,6 +74,16 @@ def build(kind: plugins.Kind, name: str, value: Any, base: Path | None, *, role:
         return part
     paths = {"path", "paths", shorthand_of(cls) or "path"} if kind == "sources" else ()
     return resolve_fields(part, base, paths)
+
+
+def splitters() -> list[str]:
+    """Return the names of the operators that split an item, for a mid stage."""
+    found = []
+    for name in plugins.names("ops"):
+        with suppress(PluginError):  # told to whoever asks for that one
+            if getattr(plugins.load("ops", name), "stage", "") == "mid":
+                found.append(name)
+    return found
 
 
 def not_finite(value: Any) -> tuple[int | str, ...] | None:

@@ -69,7 +69,7 @@ def _page(language: str) -> Iterator[str]:
     yield from _keys("pipeline", PipelineSpec, KEYS, language)
     usual = {role: name for name, role in USUAL_ROLES.items()}
     for role, cls in STAGES.items():
-        yield f"\n## `{usual[role]}` ({fixed['role']} `{role}`)\n"
+        yield f"\n## `{usual.get(role, role)}` ({fixed['role']} `{role}`)\n"
         yield fixed["stages"][role] + "\n"
         yield from _keys(role, cls, STAGE_KEYS, language)
     yield f"\n## {fixed['profiles']}\n"
@@ -77,7 +77,7 @@ def _page(language: str) -> Iterator[str]:
     yield from _keys("profile", Profile, PROFILE_KEYS, language)
     yield ""
     yield from _presets(fixed)
-    for role in ("pre", "post"):
+    for role in ("pre", "mid", "post"):
         yield f"\n## {fixed['operators'][role]}\n"
         if role == "pre":
             yield fixed["operators_note"]
@@ -128,6 +128,8 @@ def _presets(fixed: dict[str, Any]) -> Iterator[str]:
 def _parts(kind: plugins.Kind, fixed: dict[str, Any], role: str = "") -> Iterator[str]:
     for name, cls in known_parts(kind, role).items():
         if cls.__module__.partition(".")[0] != "gepipe":  # the page describes gepipe's own
+            continue
+        if role == "mid" and getattr(cls, "stage", "") != "mid":
             continue
         schema = part_schema(cls)
         field = shorthand_of(cls)

@@ -40,7 +40,7 @@ def json_schema() -> Schema:
     }
     for role, cls in STAGES.items():
         definitions[role] = _stage(role, cls)
-    for role in ("pre", "post"):
+    for role in ("pre", "mid", "post"):
         definitions[f"{role}_ops"] = {"type": "array", "items": _entries("ops", definitions, role)}
     paths = {"type": "string", "minLength": 1}
     listed = {"type": "array", "items": paths, "minItems": 1}
@@ -81,14 +81,17 @@ def part_schema(cls: type) -> Schema:
 
 
 def known_parts(kind: plugins.Kind, role: str = "") -> dict[str, type]:
-    """Return the classes of a kind that import, by name; for operators those of one role."""
+    """Return the classes of a kind that import, by name; for operators those of one role.
+
+    A mid stage takes operators of all roles.
+    """
     found: dict[str, type] = {}
     for name in plugins.names(kind):
         try:
             cls = plugins.load(kind, name)
         except PluginError:  # the loader tells it to whoever asks for that one
             continue
-        if not role or getattr(cls, "stage", "both") in (role, "both"):
+        if not role or role == "mid" or getattr(cls, "stage", "both") in (role, "both"):
             found[name] = cls
     return found
 
@@ -121,18 +124,24 @@ def _section(cls: type[Section], accepted: dict[str, Accepted], required: list[s
 
 
 def _stage(role: str, cls: type[Section]) -> Schema:
-    schema = _section(cls, STAGE_KEYS, ["name"])
+    required = [key for key, field in cls.model_fields.items() if field.is_required()]
+    schema = _section(cls, STAGE_KEYS, required)
     properties = schema["properties"]
     properties["role"]["anyOf"][0] = {"const": role}
     if "ops" in properties:
-        properties["ops"]["anyOf"][0] = {"$ref": f"#/$defs/{role}_ops"}
+        ops = properties["ops"]
+        if "ops" in required:
+            ops["$ref"] = f"#/$defs/{role}_ops"
+        else:
+            ops["anyOf"][0] = {"$ref": f"#/$defs/{role}_ops"}
     others = {name for name in (*USUAL_ROLES, *STAGES) if implied_role(name) != role}
     properties["name"]["not"] = {"enum": sorted({*others, *RESERVED})}
     return schema
 
 
 def _stages() -> Schema:
-    names = {role: [name, role] for name, role in USUAL_ROLES.items()}
+    usual = {role: [name] for name, role in USUAL_ROLES.items()}
+    names = {role: [*usual.get(role, []), role] for role in STAGES}
     cases = {
         role: {
             "anyOf": [
@@ -144,8 +153,7 @@ def _stages() -> Schema:
     }
     return {
         "type": "array",
-        "minItems": len(STAGES),
-        "maxItems": len(STAGES),
+        "minItems": 3,
         "items": {
             "type": "object",
             "properties": {

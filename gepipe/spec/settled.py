@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from gepipe.spec.model import PipelineSpec
 from gepipe.spec.profile import complete
+
+#: Keys of an infer stage that a profile fills in.
+_KEYS: Final = ("instances", "precision")
 
 
 def settle(spec: PipelineSpec) -> PipelineSpec:
@@ -16,13 +20,13 @@ def settle(spec: PipelineSpec) -> PipelineSpec:
     if spec.profile is None:
         return spec
     profile = complete(spec.profile)
-    infer = {
-        key: getattr(profile, key)
-        for key in ("instances", "precision")
-        if getattr(spec.infer, key) == "auto"
-    }
     stages = tuple(
-        stage.model_copy(update=infer) if stage.role == "infer" else stage for stage in spec.stages
+        stage.model_copy(
+            update={key: getattr(profile, key) for key in _KEYS if getattr(stage, key) == "auto"}
+        )
+        if stage.role == "infer"
+        else stage
+        for stage in spec.stages
     )
     wait = profile.max_wait if spec.max_wait is None else spec.max_wait
     return spec.model_copy(update={"stages": stages, "max_wait": wait})
@@ -44,8 +48,10 @@ def said_by_profile(spec: PipelineSpec) -> Iterator[tuple[str, int | str]]:
         yield "batch_size", batch
     if spec.max_wait is None and profile.max_wait is not None:
         yield "max_wait", f"{profile.max_wait * 1000:g}ms"
-    for key in ("instances", "precision"):
-        if getattr(spec.infer, key) == "auto" != getattr(profile, key):
+    infers = [stage for stage in spec.stages if stage.role == "infer"]
+    for key in _KEYS:
+        left_open = any(getattr(infer, key) == "auto" for infer in infers)
+        if left_open and getattr(profile, key) != "auto":
             yield key, getattr(profile, key)
     assert profile.queue is not None
     assert profile.priority_levels is not None

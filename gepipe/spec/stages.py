@@ -1,4 +1,4 @@
-"""The three kinds of stages as frozen models.
+"""The kinds of stages as frozen models.
 
 Every field carries one sentence of description with its unit, its default and an example where they
 help; the JSON schema and the reference page are made of them.
@@ -19,6 +19,7 @@ from gepipe.spec.values import (
     CountOrAuto,
     Devices,
     Gears,
+    MidOps,
     ModelPath,
     PostOps,
     PreOps,
@@ -145,6 +146,49 @@ class InferStage(Section):
         description=(
             "What to do with an item whose output holds NaN: set it aside (`fail`), pass it "
             "on (`keep`), or pass it on and say so (`warn`)."
+        ),
+    )
+
+
+class MidStage(Section):
+    """CPU workers between two models: what the one found becomes the parts that the other sees."""
+
+    name: StageName = Field(description="Name of the stage; `mid` implies the role `mid`.")
+    role: Literal["mid"] = Field(
+        "mid", description="What the stage does; only needed where the name does not imply it."
+    )
+    threads: CountOrAuto = Field(
+        "auto",
+        description=(
+            "CPU workers that make the next model's input of the parts, for example `4`; `auto` "
+            "fits them to the machine."
+        ),
+    )
+    stream_count: CountOrAuto = Field(
+        "auto",
+        description=(
+            "CPU workers that read the model before and split its items, for example `2`; `auto` "
+            "fits them to the machine."
+        ),
+    )
+    batch_size: CountOrAuto = Field(
+        "auto",
+        description=(
+            "Parts of one batch of the next model, for example `8`; `auto` takes what the engine "
+            "runs best."
+        ),
+    )
+    ops: MidOps = Field(
+        description=(
+            "Operators as of a post stage, then one that splits an item into parts, such as "
+            "`crop`, then operators as of a pre stage, applied to each part."
+        ),
+    )
+    timeout: Timeout = Field(
+        60.0,
+        description=(
+            "Limit for one item, and for one part, for example `10s`; what takes longer is set "
+            "aside."
         ),
     )
 

@@ -127,6 +127,43 @@ def _ops(role: str) -> PlainValidator:
     return PlainValidator(validate)
 
 
+def _mid_ops(value: Any, info: ValidationInfo) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise problem(f"expected a list of operators, each after a -, got {shown(value)}")
+    ops = tuple(each(value, lambda entry: _op(entry, "", base_of(info))))
+    stages = [getattr(op, "stage", "both") for op in ops]
+    splitters = [index for index, stage in enumerate(stages) if stage == "mid"]
+    if not splitters:
+        known = parts.splitters()
+        raise problem(
+            "a mid stage needs an operator that says what the next model sees of an item; expected "
+            f"one of {', '.join(known)} among them"
+        )
+    if len(splitters) > 1:
+        raise problem("a mid stage splits an item once; this one does it twice", splitters[1])
+    (at,) = splitters
+    wrong = [
+        Issue(
+            (index, *_name(value[index])),
+            f"{ops[index].title}: an operator for {stage} stages stands "
+            + ("before" if index < at else "behind")
+            + f" {ops[at].title}; what reads a model comes before it, what makes an input behind",
+        )
+        for index, stage in enumerate(stages)
+        if stage not in ("mid", "both", "post" if index < at else "pre")
+    ]
+    if wrong:
+        raise nested(wrong)
+    return ops
+
+
+def _name(entry: Any) -> tuple[str, ...]:
+    """Return the name that an operator has in the file, as far as it comes from one."""
+    if isinstance(entry, Mapping) and len(entry) == 1:
+        return (str(next(iter(entry))),)
+    return ()
+
+
 def _op(entry: Any, role: str, base: Path | None) -> Any:
     if callable(entry) and hasattr(entry, "__dataclass_fields__"):
         return entry
@@ -170,6 +207,7 @@ Gears = Annotated[tuple[int, ...], PlainValidator(_gears), PlainSerializer(_plai
 ModelPath = Annotated[Path, PlainValidator(_path), PlainSerializer(_plain_path)]
 BackendChoice = Annotated[Backend, PlainValidator(_backend), PlainSerializer(_plain_backend)]
 PreOps = Annotated[tuple[Any, ...], _ops("pre"), _dump_ops]
+MidOps = Annotated[tuple[Any, ...], PlainValidator(_mid_ops), _dump_ops]
 PostOps = Annotated[tuple[Any, ...], _ops("post"), _dump_ops]
 Source = Annotated[
     Any, PlainValidator(_source), PlainSerializer(lambda part: _plain_part("sources", part))

@@ -208,7 +208,7 @@ KNOWN = "known: depth, max_failures, max_wait, name, on_error, profile, sink, so
         ("max_failures: 101%\n" + BARE, "f.yaml:1: max_failures: expected a number of items such as 100, or a share of them such as 1%, got '101%'"),
         ("max_wait: yes\n" + BARE, "f.yaml:1: max_wait: expected a duration such as 50ms, 1.5s, 2m or 1h (a plain number is seconds), got 'yes'"),
         (pre("devices: 0"), "f.yaml:3: stages.preprocess.devices: 'devices' is a key of infer stages; this is a pre stage"),
-        (pre("stream_count: 2"), "f.yaml:3: stages.preprocess.stream_count: 'stream_count' is a key of post stages; this is a pre stage"),
+        (pre("stream_count: 2"), "f.yaml:3: stages.preprocess.stream_count: 'stream_count' is a key of mid and post stages; this is a pre stage"),
         (pre("role: post"), "f.yaml:3: stages.preprocess.role: the name 'preprocess' means the role pre, got 'post'"),
         (pre("ops: {}"), "f.yaml:3: stages.preprocess.ops: expected a list of operators, each after a -, got a mapping"),
         (infer("model: 3"), "f.yaml:4: stages.inference.model: expected a path, got 3"),
@@ -267,10 +267,10 @@ def test_a_class_that_cannot_be_validated_is_blamed() -> None:
 @pytest.mark.parametrize(
     ("stages", "messages"),
     [
-        ("[]", ["stages: expected three stages with the roles pre, infer, post in this order, got none"]),
-        ("[{name: inference}, {name: preprocess}, {name: postprocess}]", ["stages: expected three stages with the roles pre, infer, post in this order, got infer, pre, post"]),
+        ("[]", ["stages: expected stages with the roles pre, infer, post in this order, and mid, infer for each further model before post, got none"]),
+        ("[{name: inference}, {name: preprocess}, {name: postprocess}]", ["stages: expected stages with the roles pre, infer, post in this order, and mid, infer for each further model before post, got infer, pre, post"]),
         ("[{name: a, role: pre}, {name: a, role: infer}, {name: c, role: post}]", ["stages.a.name: two stages are called 'a'"]),
-        ("[{name: a}, {}, 3, {name: x, role: prep}]", ["stages.a.name: the name 'a' does not say what the stage does; add role: pre, infer or post", "stages[1].name: missing key", "stages[2]: expected a mapping with the key name, got 3", "stages.x.role: expected one of pre, infer, post, got 'prep'"]),
+        ("[{name: a}, {}, 3, {name: x, role: prep}]", ["stages.a.name: the name 'a' does not say what the stage does; add role: pre, infer, mid or post", "stages[1].name: missing key", "stages[2]: expected a mapping with the key name, got 3", "stages.x.role: expected one of pre, infer, mid, post, got 'prep'"]),
         ("[{name: a b, role: pre}, {name: depth, role: infer}, {name: 7, role: post}]", ["stages.a b.name: expected a name of letters, digits, _ and -, got 'a b'", "stages.depth.name: a stage cannot be called 'depth': that is a key of the pipeline", "stages[2].name: expected text, got 7"]),
     ],
 )  # fmt: skip
