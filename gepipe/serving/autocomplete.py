@@ -10,6 +10,7 @@ from typing import Any
 from gepipe.errors import ConfigError, GepipeError
 from gepipe.models.inspection import Inspection, Tensor, inspect
 from gepipe.serving.declared import ROWS, Declared
+from gepipe.serving.rawrows import STRING
 from gepipe.serving.settings import Settings
 from gepipe.tensors import DTYPES, DYNAMIC, TensorSpec
 
@@ -66,8 +67,16 @@ def _counts_rows_only(config: Any, inputs: Sequence[TensorSpec]) -> bool:
 
     Then `max_batch_size` was left out, which the server does not tell from 0.
     """
-    declared = {entry["name"]: len(entry.get("dims") or ()) for entry in config.get("input") or ()}
-    return all(declared.get(spec.name, 0) == len(spec.shape) - 1 for spec in inputs) or not declared
+    given = config.get("input") or ()
+    raw = {
+        entry["name"]
+        for entry in given
+        if entry["data_type"] == f"TYPE_{STRING}" and list(entry.get("dims") or ()) == [1]
+    }
+    declared = {entry["name"]: len(entry.get("dims") or ()) for entry in given}
+    return not declared or all(
+        spec.name in raw or declared.get(spec.name, 0) == len(spec.shape) - 1 for spec in inputs
+    )
 
 
 def _batch(found: Inspection, inputs: Sequence[TensorSpec]) -> int:

@@ -27,6 +27,7 @@ from gepipe.serving.host import ModelHost
 from gepipe.serving.kinds import CANCELLED, CANCELLED_TEXT
 from gepipe.serving.merging import Ask, checked_rows
 from gepipe.serving.metrics import Metrics, OpenRequests
+from gepipe.serving.rawrows import elements_of, raw_of, rows_from
 from gepipe.serving.replies import kind_of, reply_error
 from gepipe.serving.request_queue import RequestQueue
 from gepipe.serving.settings import Settings
@@ -212,6 +213,8 @@ class Backend:
             declared.rows if declared.rows != DYNAMIC else max(info.gears, default=ROWS)
         )
         self._inputs = inputs
+        self._raw_inputs = raw_of(declared.inputs)
+        self._raw_outputs = raw_of(declared.outputs)
         wanted = [spec.name for spec in declared.outputs]
         self._outputs = {spec.name: spec for spec in outputs if spec.name in wanted}
         # A row that is a single number has dims [1] in a configuration of batches.
@@ -232,8 +235,7 @@ class Backend:
         try:
             for tensor in request.inputs():
                 name = tensor.name()
-                array = tensor.as_numpy()
-                arrays[name] = array.reshape(-1) if name in self._flat else array
+                arrays[name] = self._read(name, tensor.as_numpy())
             ask.rows = checked_rows(arrays, self._inputs)
             ask.arrays = arrays
         except ItemError as error:
@@ -241,6 +243,13 @@ class Backend:
         except Exception as error:  # noqa: BLE001 - what cannot be read is the request's fault
             ask.error = ItemError("unreadable", f"the tensors cannot be read: {error}")
         return ask
+
+    def _read(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
+        """Return an input as the model takes it."""
+        if name in self._raw_inputs:
+            (spec,) = (each for each in self._inputs if each.name == name)
+            return rows_from(array, spec)
+        return array.reshape(-1) if name in self._flat else array
 
     def _reply(self, ask: Ask) -> Any:
         if ask.error is not None:
@@ -260,7 +269,9 @@ class Backend:
                     pass
                 case pieces:
                     array = np.concatenate(pieces)
-            if not spec.shape and self._merged:
+            if name in self._raw_outputs:
+                array = elements_of(array, self._raw_outputs[name])
+            elif not spec.shape and self._merged:
                 array = array[:, None]
             tensors.append(pb_utils.Tensor(name, array))
         return pb_utils.InferenceResponse(output_tensors=tensors)

@@ -8,11 +8,12 @@ from typing import Any, Final
 
 from gepipe.errors import ConfigError, TensorMismatchError
 from gepipe.plugins import did_you_mean
+from gepipe.serving import rawrows
 from gepipe.tensors import DTYPE_OF_TRITON, DTYPES, DYNAMIC, TensorSpec
 
 #: Rows of a slot where neither the configuration nor the model says.
 ROWS: Final = 8
-_BYTES, _BF16 = "STRING", "BF16"
+_BF16: Final = "BF16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,30 +100,34 @@ class Declared:
 
 
 def _side(config: Mapping[str, Any], side: str) -> tuple[TensorSpec, ...]:
-    return tuple(spec_of(side, entry) for entry in config.get(side) or ())
+    return tuple(spec_of(side, entry, raw=True) for entry in config.get(side) or ())
 
 
-def spec_of(side: str, entry: Mapping[str, Any]) -> TensorSpec:
+def spec_of(side: str, entry: Mapping[str, Any], *, raw: bool = False) -> TensorSpec:
     """Return a tensor as a Python model is given it (`input`), or has to send it (`output`).
+
+    Args:
+        side: Which of the two.
+        entry: What the configuration says of it.
+        raw: Whether it may be of bytes; see `rawrows`.
 
     Raises:
         ConfigError: It is of a type that no engine takes.
     """
     name = str(entry["name"])
     kind = str(entry["data_type"]).removeprefix("TYPE_")
-    if kind not in DTYPE_OF_TRITON:
-        hint = {
-            _BYTES: "no engine takes text or bytes; turn them into numbers in a step before",
-            _BF16: "Python models cannot be given it; convert the model to FP16 or FP32",
-        }
-        raise ConfigError(
-            f"{side} {name!r}: TYPE_{kind} is not supported: "
-            f"{hint.get(kind, 'expected one of ' + ', '.join(DTYPE_OF_TRITON))}"
-        )
     dims = entry.get("dims") or ()
     if side == "input" and entry.get("reshape"):  # the server does not reshape what models send
         dims = entry["reshape"].get("shape") or ()
     shape = tuple(int(extent) for extent in dims)
+    if raw and kind == rawrows.STRING:
+        return TensorSpec(name, rawrows.DTYPE, shape)
+    if kind not in DTYPE_OF_TRITON:
+        known = f"expected one of {', '.join(DTYPE_OF_TRITON)}"
+        hint = "Python models cannot be given it; convert the model to FP16 or FP32"
+        raise ConfigError(
+            f"{side} {name!r}: TYPE_{kind} is not supported: {hint if kind == _BF16 else known}"
+        )
     return TensorSpec(name, DTYPE_OF_TRITON[kind].name, shape)
 
 
@@ -132,6 +137,9 @@ def _filled(kind: str, model: TensorSpec, declared: Sequence[TensorSpec]) -> Ten
         if kind == "output":
             return model  # computed, and sent to nobody
         raise TensorMismatchError(f"{kind} {model} of the model is not in the configuration")
+    if mine.dtype == rawrows.DTYPE:
+        rawrows.check_raw(kind, mine, model)
+        return model
     if not model.shape and mine.shape == (1,):
         return model  # the server has no dims for a row that is a single number
     if not mine.accepts(model):

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tritonclient import grpc
+from tritonclient.utils import InferenceServerException
 
 from gepipe.emulator.convert import convert_onnx
 from gepipe.emulator.om import Gears, OmTensor, write_om
@@ -109,6 +111,24 @@ TYPES = {
 }
 
 
+RAW = """
+input [ { name: "pixels" data_type: TYPE_STRING dims: [ 1 ] },
+        { name: "mask" data_type: TYPE_INT8 dims: [ 3 ] } ]
+output [ { name: "same" data_type: TYPE_STRING dims: [ 1 ] },
+         { name: "twice" data_type: TYPE_STRING dims: [ 1 ] } ]
+"""
+
+
+def raw_model(path: Path) -> Path:
+    """Write a model that gives back its pixels, and its mask added to itself."""
+    return onnx_model(
+        path,
+        [("Identity", ["pixels"], ["same"], {}), ("Add", ["mask", "mask"], ["twice"], {})],
+        {"pixels": ("uint8", ["n", 2, 3]), "mask": ("int8", ["n", 3])},
+        {"same": ("uint8", ["n", 2, 3]), "twice": ("int8", ["n", 3])},
+    )
+
+
 def fill(made: Repository, tmp: Path) -> None:
     """Add the models that are loaded from the beginning."""
     graph = doubling_model(tmp / "npu.onnx").read_bytes()
@@ -118,6 +138,10 @@ def fill(made: Repository, tmp: Path) -> None:
     doubling_model(made.add("fixed", "max_batch_size: 8", ONNX, CPU, XY) / "model.onnx", 4)
     single = XY.replace("[ 4 ]", "[ -1, 4 ]")
     doubling_model(made.add("single", "max_batch_size: 0", ONNX, CPU, single) / "model.onnx", 3)
+    raw_model(made.add("raw", "max_batch_size: 4", ONNX, CPU, RAW) / "model.onnx")
+    folder = made.add("rawnpu", made.card("raw", "devices: 1"), "max_batch_size: 4", NPU, RAW)
+    graph_ = raw_model(tmp / "raw.onnx").read_bytes()
+    convert_onnx(folder / "model.om", graph_, gears=Gears("batch", ((1,), (4,))))
     identities(made.add("types", "max_batch_size: 4", ONNX, CPU) / "model.onnx", TYPES)
 
     folder = made.add(
@@ -351,6 +375,52 @@ def test_types_pass_as_they_are(server) -> None:
         made = answer[f"out_{name}"]
         assert made.dtype == asked[f"in_{name}"].dtype
         assert np.array_equal(made, asked[f"in_{name}"])
+
+
+def over_grpc(server: Server, model: str, **inputs: np.ndarray) -> grpc.InferResult:
+    client = grpc.InferenceServerClient(f"127.0.0.1:{server.ports['grpc']}")
+    tensors = []
+    for name, array in inputs.items():
+        kind = "BYTES" if array.dtype == object else DTYPES[array.dtype.name].triton
+        tensors.append(grpc.InferInput(name, list(array.shape), kind))
+        tensors[-1].set_data_from_numpy(array)
+    try:
+        return client.infer(model, tensors, client_timeout=30)
+    finally:
+        client.close()
+
+
+@pytest.mark.parametrize("model", ["raw", "rawnpu"])
+def test_rows_of_bytes_travel_as_they_are(server, model) -> None:
+    pixels = [bytes([0, 255, 10, 0, 13, number]) for number in range(3)]
+    texts = np.array(pixels, object).reshape(3, 1)
+    mask = np.arange(9, dtype=np.int8).reshape(3, 3)
+
+    over_http = infer(server, model, pixels=texts, mask=mask)
+    result = over_grpc(server, model, pixels=texts, mask=mask)
+
+    twice = [bytes(row) for row in (2 * mask).tolist()]
+    assert over_http["same"] == pixels
+    assert over_http["twice"] == twice
+    assert result.as_numpy("same").tolist() == [[each] for each in pixels]
+    assert result.as_numpy("twice").tolist() == [[each] for each in twice]
+
+
+def test_bytes_of_another_size_are_refused_by_name(server) -> None:
+    texts = np.array([[b"123456"], [b"1234567"]], object)
+    mask = np.zeros((2, 3), np.int8)
+    said = "raw: shape: input 'pixels': row 1 has 7 bytes; expected 6, a row of uint8 [2, 3]"
+
+    with ThreadPoolExecutor(2) as pool:
+        good = pool.submit(infer, server, "raw", pixels=texts[:1], mask=mask[:1])
+        answer = infer(server, "raw", pixels=texts, mask=mask)
+    with pytest.raises(InferenceServerException) as caught:
+        over_grpc(server, "raw", pixels=texts, mask=mask)
+
+    assert (answer.status, answer.error) == (400, said)
+    assert caught.value.status() == "StatusCode.INVALID_ARGUMENT"
+    assert caught.value.message() == said
+    assert good.result()["same"] == [b"123456"]
 
 
 def test_only_the_outputs_that_are_asked_for_are_sent(server) -> None:

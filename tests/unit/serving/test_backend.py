@@ -10,6 +10,7 @@ from gepipe.emulator.om import Gears, OmTensor, write_om
 from gepipe.errors import ConfigError, ItemError, ModelLoadError, TensorMismatchError
 from gepipe.pipeline.crews import pickled, worker_environment
 from gepipe.runtime.memory import SlotLayout
+from gepipe.serving import rawrows
 from gepipe.serving.autocomplete import complete
 from gepipe.serving.declared import Declared
 from gepipe.serving.execution import Execution
@@ -205,13 +206,71 @@ def test_configuration_that_does_not_fit_the_model_is_refused(changed, message) 
         Declared.read(config(**changed)).matched([X], [Y])
 
 
+def test_types_that_no_engine_takes_are_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"'x': TYPE_BF16 is not supported: .*convert the model to FP16 or FP32"
+    ):
+        Declared.read(config(input=[tensor("x", "BF16")]))
+
+
+PIXELS = TensorSpec("pixels", "uint8", (2, 3))
+
+
+def test_rows_of_bytes_may_be_declared_as_one_element() -> None:
+    given = {"input": [tensor("pixels", "STRING", (1,))], "output": [tensor("y", "STRING", (1,))]}
+    labels = TensorSpec("y", "int8", (5,))
+    declared = Declared.read(config(**given))
+
+    assert declared.matched([PIXELS], [labels]) == ((PIXELS,), (labels,))
+    assert rawrows.raw_of(declared.inputs) == {"pixels": (1,)}
+
+
 @pytest.mark.parametrize(
-    ("kind", "message"),
-    [("STRING", "no engine takes text or bytes"), ("BF16", "convert the model to FP16 or FP32")],
+    ("model", "dims", "message"),
+    [
+        (
+            TensorSpec("x", "float32", (4,)),
+            (1,),
+            r"'x' is TYPE_STRING .*, which carries rows of TYPE_UINT8 or TYPE_INT8 .*FP32 \[4\]",
+        ),
+        (
+            TensorSpec("x", "uint8", (4,)),
+            (4,),
+            r"'x' is TYPE_STRING .* with \[4\] elements a row; expected dims \[ 1 \]",
+        ),
+        (
+            TensorSpec("x", "uint8", (-1, 3)),
+            (1,),
+            r"in the model it is TYPE_UINT8 \[-1, 3\], whose size is open",
+        ),
+    ],
 )
-def test_types_that_no_engine_takes_are_refused(kind, message) -> None:
-    with pytest.raises(ConfigError, match=f"'x': TYPE_{kind} is not supported: .*{message}"):
-        Declared.read(config(input=[tensor("x", kind)]))
+def test_elements_of_bytes_that_no_row_can_be_are_refused(model, dims, message) -> None:
+    declared = Declared.read(config(input=[tensor("x", "STRING", dims)]))
+    with pytest.raises(TensorMismatchError, match=message):
+        declared.matched([model], [Y])
+
+
+def test_rows_go_through_their_bytes_and_back() -> None:
+    rows = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
+
+    elements = rawrows.elements_of(rows, (1,))
+
+    assert elements.tolist() == [[bytes(range(6))], [bytes(range(6, 12))]]
+    assert np.array_equal(rawrows.rows_from(elements, PIXELS), rows)
+    assert rawrows.elements_of(rows, ()).shape == (2,)
+    assert rawrows.rows_from(rawrows.elements_of(rows[:0], (1,)), PIXELS).shape == (0, 2, 3)
+
+
+def test_bytes_of_another_size_are_refused_by_name_and_row() -> None:
+    elements = np.array([[b"123456"], [b"12345"]], object)
+    with pytest.raises(
+        ItemError,
+        match=r"input 'pixels': row 1 has 5 bytes; expected 6, a row of uint8 \[2, 3\]",
+    ):
+        rawrows.rows_from(elements, PIXELS)
+    with pytest.raises(ItemError, match=r"'pixels' is uint8 \[2, 6\]; expected BYTES \[2, 1\]"):
+        rawrows.rows_from(np.zeros((2, 6), np.uint8), PIXELS)
 
 
 def test_extents_that_stay_open_are_refused() -> None:
@@ -292,6 +351,25 @@ def test_configuration_without_batches_is_left_so(tmp_path) -> None:
 
     assert made["max_batch_size"] == 0
     assert "dynamic_batching" not in made
+
+
+def test_rows_of_bytes_leave_the_batch_to_be_completed(tmp_path) -> None:
+    onnx_model(
+        tmp_path / "model.onnx",
+        [("Identity", ["x"], ["y"], {})],
+        {"x": ("uint8", ["n", 2, 3])},
+        {"y": ("uint8", ["n", 2, 3])},
+    )
+    given = {
+        "name": "m",
+        "input": [tensor("x", "STRING", (1,))],
+        **parameters(engine="onnxruntime"),
+    }
+
+    made = completed(given, tmp_path)
+
+    assert made["max_batch_size"] == 8
+    assert made["output"] == [tensor("y", "UINT8", (2, 3))]
 
 
 def test_only_what_is_missing_is_completed(tmp_path) -> None:
