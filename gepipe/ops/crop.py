@@ -1,0 +1,177 @@
+"""Operators that split a picture into parts: what was found in it, or the whole of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from gepipe.errors import ConfigError, ItemError
+from gepipe.ops.decode import MAX_PIXELS
+from gepipe.ops.op import Meta
+from gepipe.ops.outline import Outline
+from gepipe.ops.parts import Part, Splitter
+from gepipe.tensors import DYNAMIC, TensorSpec
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: A region that is so much higher than wide holds text that runs downwards or upwards.
+_UPRIGHT = 1.5
+
+
+@dataclass(frozen=True)
+class Crop(Splitter):
+    """Cut what was found out of the picture: one part for each box, for the next model.
+
+    Takes the list that an operator before it made: the `detections` of yolo, the `lines` of
+    text_boxes, or any other whose entries have `box`, `[x1, y1, x2, y2]`, or `polygon`, four
+    points `[x, y]` clockwise from the top left. A polygon is made a rectangle, as if the page had
+    been turned and seen from above, and turned by 90° where it is more than 1.5 x as high as wide.
+    What lies outside the picture repeats its edge.
+
+    By itself it makes pictures of the boxes' own sizes, for resize and the like. `height` and
+    `widths` are for text: each part is scaled to `height`, keeping its ratio, and filled up on the
+    right to the smallest of `widths` that holds it, so that a batch has a few shapes only.
+    `meta["filled"]` says how far the part itself goes: `[pixels, of all]`.
+
+    Attributes:
+        of: Key of the list; may be left out if there is only one.
+        margin: What is added around each box, as a share of its width and height on each side.
+        height: Height in pixels that each part is scaled to.
+        widths: Widths in pixels that parts are filled up to; what is wider than the largest is
+            squeezed into it.
+        fill: Value that parts are filled up with, 0 to 255.
+    """
+
+    shorthand: ClassVar[str | None] = "of"
+    of: str | None = None
+    margin: float = 0.0
+    height: int | None = None
+    widths: tuple[int, ...] = ()
+    fill: int = 127
+
+    def __post_init__(self) -> None:
+        if (self.height is None) != (not self.widths):
+            raise ValueError("give height and widths together, or neither")
+        if min(self.height or 1, *self.widths, 1) < 1:
+            raise ValueError(
+                f"height and widths must be at least 1, not {self.height}, {list(self.widths)}"
+            )
+        if not -0.5 < self.margin <= 10:
+            raise ValueError(f"margin must lie between -0.5 and 10, not {self.margin}")
+        if not 0 <= self.fill <= 255:
+            raise ValueError(f"fill must lie between 0 and 255, not {self.fill}")
+
+    def key(self, value: Any) -> str:
+        """Return the key of the list that the record is split by.
+
+        Raises:
+            ConfigError: There is no such list, or there are several.
+        """
+        record = value if isinstance(value, Mapping) else {}
+        found = [
+            str(name)
+            for name, entries in record.items()
+            if isinstance(entries, list) and all(map(_is_place, entries))
+        ]
+        if self.of is None and len(found) == 1:
+            return found[0]
+        if self.of in found:
+            return str(self.of)
+        if self.of is None and found:
+            names = ", ".join(map(repr, found))
+            raise ConfigError(
+                f"crop: what is before it made several lists, {names}; say which: of: …"
+            )
+        what = "list of boxes" if self.of is None else f"list of boxes {self.of!r}"
+        raise ConfigError(
+            f"crop: what is before it made no {what}, but {_told(value)}; put yolo, text_boxes or "
+            "a function of yours before it"
+        )
+
+    def parts(self, value: Any, meta: Meta) -> list[dict[str, Any]]:  # noqa: ARG002
+        """Return the entries of the list."""
+        return [dict(entry) for entry in value[self.key(value)]]
+
+    def part_size(self, facts: Mapping[str, Any]) -> tuple[int, int] | None:
+        """Return height and width of a part; None where its facts say nothing of its place."""
+        try:
+            height, width = self._sizes(self._outline(facts))[1]
+        except ItemError:
+            return None
+        return height, width
+
+    def __call__(self, value: Part, meta: Meta) -> NDArray[Any]:
+        """Return the part, `(height, width, 3)` uint8.
+
+        Raises:
+            ItemError: The facts do not say where it lies, or the picture cannot be read.
+        """
+        from gepipe.ops import cutting
+
+        outline = self._outline(value.facts)
+        inner, outer = self._sizes(outline)
+        if outer[0] * outer[1] > MAX_PIXELS:
+            raise ItemError(
+                "too_large", f"crop: the part would have {outer[0]}x{outer[1]} pixels; see margin"
+            )
+        cut = cutting.rectified if not outline.straight else cutting.straight
+        picture = cut(value.picture(), outline)
+        if not outline.straight and _is_upright(outline):
+            picture = cutting.turned(picture)
+        meta["filled"] = [inner[1], outer[1]]
+        return cutting.fitted(picture, inner, outer, self.fill)
+
+    def output_spec(self, spec: TensorSpec | None) -> TensorSpec | None:  # noqa: ARG002
+        """Return an 8-bit picture in colour, its height known where `height` is given."""
+        width = self.widths[0] if len(self.widths) == 1 else DYNAMIC
+        return TensorSpec("", "uint8", (self.height or DYNAMIC, width, 3))
+
+    def _outline(self, facts: Mapping[str, Any]) -> Outline:
+        outline = Outline.of(facts)
+        return outline.grown(self.margin) if self.margin else outline
+
+    def _sizes(self, outline: Outline) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return height and width of the part itself, and of what it is filled up to."""
+        height, width = outline.pixels
+        if not outline.straight and _is_upright(outline):
+            height, width = width, height
+        if self.height is None:
+            return (height, width), (height, width)
+        wanted = max(1, math.ceil(self.height * width / height))
+        outer = min((w for w in self.widths if w >= wanted), default=max(self.widths))
+        return (self.height, min(wanted, outer)), (self.height, outer)
+
+
+@dataclass(frozen=True)
+class Whole(Splitter):
+    """Take the whole picture as the one part, for another model that looks at it.
+
+    What that model says is added to the record of the picture.
+    """
+
+    single: ClassVar[bool] = True
+
+    def parts(self, value: Any, meta: Meta) -> list[dict[str, Any]]:  # noqa: ARG002
+        """Return the one part, of which there is nothing to say."""
+        return [{}]
+
+    def __call__(self, value: Part, meta: Meta) -> NDArray[Any]:  # noqa: ARG002
+        """Return the picture."""
+        return value.picture()
+
+
+def _told(value: Any) -> str:
+    """Say what a value is."""
+    return ", ".join(map(repr, value)) if isinstance(value, Mapping) else type(value).__name__
+
+
+def _is_place(entry: Any) -> bool:
+    return isinstance(entry, Mapping) and ("polygon" in entry or "box" in entry)
+
+
+def _is_upright(outline: Outline) -> bool:
+    height, width = outline.pixels
+    return height >= _UPRIGHT * width
