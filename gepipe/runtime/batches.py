@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from gepipe.runtime.events import Shapes, WorkerId
+from gepipe.runtime.events import WorkerId
+from gepipe.runtime.memory import Shapes
 
 
 @dataclass(slots=True, eq=False)

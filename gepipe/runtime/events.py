@@ -10,11 +10,10 @@ from gepipe.errors import GepipeError
 from gepipe.io.failures import Failure
 from gepipe.io.sink import Record
 from gepipe.io.source import Entry
+from gepipe.runtime.memory import Shapes
 
 Outcome: TypeAlias = Record | Failure
 Role = Literal["pre", "infer", "post"]
-#: Row shapes of all inputs, or of all outputs, in the order of the layout.
-Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 class WorkerId(NamedTuple):
@@ -147,6 +146,13 @@ class Pull:
 
 
 @dataclass(frozen=True, slots=True)
+class Release:
+    """Tell the source that pre is done with these items for good."""
+
+    seqs: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
 class ArmWait:
     """Start the clock of the part-filled batch whose first item is `seq`, if it is not running.
 
@@ -218,4 +224,4 @@ class Abort:
     error: GepipeError
 
 
-Command: TypeAlias = Pull | ArmWait | Write | Run | Read | StartWorker | Emit | Abort
+Command: TypeAlias = Pull | Release | ArmWait | Write | Run | Read | StartWorker | Emit | Abort

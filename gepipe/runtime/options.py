@@ -22,12 +22,14 @@ class Crew:
         timeout_s: Limit for one item (pre, post) or one execution (infer).
         eager: How many of the workers are started at the beginning; the others (of infer only)
             when there is more to do than these can take.
+        ordered: Whether its one worker (of post only) gets the items strictly in input order.
     """
 
     name: str
     bodies: Sequence[bytes]
     timeout_s: float = math.inf
     eager: int = sys.maxsize
+    ordered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,11 @@ class RunShape:
         first: Sequence number of the first item.
         fresh: Sequence number from which on outcomes count; those before were known already.
         max_failures: Failures that the run survives; None for any number.
+        live: Whether a part-filled batch leaves after a while instead of waiting for the source.
+        lends: Whether the source has memory, and learns when pre is done with an item.
+        opens: Whether the layout of input rows is open, so that a row whose shape nobody knows
+            before it is written is a batch of its own.
+        ordered: Whether post gets the items strictly in input order.
     """
 
     batch: int
@@ -94,6 +101,10 @@ class RunShape:
     first: int = 0
     fresh: int = 0
     max_failures: int | None = None
+    live: bool = True
+    lends: bool = False
+    opens: bool = False
+    ordered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +112,7 @@ class RunOptions:
     """Limits of time, and what workers need.
 
     Attributes:
-        max_wait_s: How long a part-filled batch waits for a slow feed.
+        max_wait_s: How long a part-filled batch waits for a feed that is live.
         start_timeout_s: How long a worker may take to set itself up.
         grace_s: How long workers may take to stop before they are killed.
         environ: Environment variables that workers must have as they are now.

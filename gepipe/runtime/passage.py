@@ -3,7 +3,8 @@
     items ─Write─▶ pre ─▶ input slot ─Run─▶ infer ─▶ output slot ─Read─▶ post ─▶ records
 
 An item ends once, as a record or set aside with a fault. One that is set aside leaves a hole in its
-batch. Which item or batch comes next, and what becomes of an outcome, is up to the subclass.
+batch. Where there is nothing but pre, what pre makes of an item is its record. Which item or batch
+comes next, and what becomes of an outcome, is up to the subclass.
 """
 
 from __future__ import annotations
@@ -12,19 +13,19 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 
-from gepipe.errors import BackendError, GepipeError, InternalError, WorkerError
+from gepipe.errors import BackendError, GepipeError, WorkerError
 from gepipe.runtime.batches import Batch, Execution, Item, RowsTicket
 from gepipe.runtime.events import (
     Command,
     Fault,
-    Read,
+    Replied,
     Role,
-    Run,
     StartWorker,
     WorkerExited,
     WorkerId,
-    Write,
 )
+from gepipe.runtime.holdings import Holdings
+from gepipe.runtime.memory import Shapes
 from gepipe.runtime.roster import Roster
 from gepipe.runtime.schedule import rows_per_ticket
 from gepipe.runtime.slots import Slot, SlotTable
@@ -62,7 +63,8 @@ class Passage(ABC):
         self._names = names
         self._inputs, self._outputs = inputs, outputs
         self._roster = Roster(workers, unstarted, in_flight, lost)
-        self._tickets = 0
+        self._holdings = Holdings(self._roster)
+        self._only_pre = "infer" not in workers
 
     def slots_used(self) -> tuple[int, int]:
         """Return how many input and output slots are in use."""
@@ -117,45 +119,18 @@ class Passage(ABC):
         # What was lost is dealt alone, or its neighbours would be lost with it.
         while len(items) < count and queue and queue[0][0] is batch and not item.losses:
             items.append(queue.popleft()[1])
-        self._deal(worker, batch, items, out)
+        out.append(self._holdings.deal(worker, batch, items))
 
     def _rows_per_ticket(self, role: Role, waiting: int) -> int:
         return rows_per_ticket(waiting, self.counts[role].ns_per_item, self._roster.up(role))
 
-    def _deal(self, worker: WorkerId, batch: Batch, items: list[Item], out: list[Command]) -> None:
-        self._tickets += 1
-        self._roster[worker].held.append(RowsTicket(self._tickets, batch, items))
-        rows, seqs = [i.row for i in items], [i.seq for i in items]
-        if worker.role == "pre":
-            payloads = [i.payload for i in items]
-            slot, shapes = batch.input_slot, batch.shapes
-            out.append(Write(worker, self._tickets, slot, rows, seqs, payloads, shapes))
-        else:
-            metas = [i.meta for i in items]
-            slot, made = batch.output_slot, batch.made
-            out.append(Read(worker, self._tickets, slot, rows, seqs, metas, made))
-
-    def _deal_run(self, worker: WorkerId, execution: Execution, out: list[Command]) -> None:
-        batch = execution.batch
-        self._tickets += 1
-        execution.number = self._tickets
-        self._roster[worker].held.append(execution)
-        first, last = execution.first, execution.last
-        holes = [row for row in sorted(batch.holes) if first <= row < last]
-        out.append(
-            Run(
-                worker, self._tickets, batch.input_slot, batch.output_slot,
-                first, last, holes, execution.seq, batch.shapes,
-            )
-        )  # fmt: skip
-
     # --- stages done ------------------------------------------------------------------------------
 
-    def _rows_written(self, batch: Batch, count: int) -> None:
-        batch.unwritten -= count
+    def _rows_written(self, batch: Batch, items: Sequence[Item]) -> None:
+        batch.unwritten -= len(items)
         if batch.unwritten or not batch.whole:
             return
-        if len(batch.holes) == len(batch.items):
+        if self._only_pre or len(batch.holes) == len(batch.items):
             self._inputs.move(batch.input_slot, Slot.FREE)
             return
         self._inputs.move(batch.input_slot, Slot.READY)
@@ -201,50 +176,55 @@ class Passage(ABC):
 
     # --- replies and deaths -----------------------------------------------------------------------
 
-    def _replied(
-        self,
-        worker: WorkerId,
-        number: int,
-        busy_ns: int,
-        results: Sequence[bytes | Fault],
-        out: list[Command],
-    ) -> None:
-        held = self._roster[worker].held
-        if not held or held[0].number != number:
-            raise InternalError(f"{worker} answered ticket {number}, which it does not hold")
-        ticket = held.popleft()
-        batch = ticket.batch
+    def _replied(self, event: Replied, out: list[Command]) -> None:
+        worker = event.worker
+        ticket = self._holdings.answered(worker, event.ticket)
         if isinstance(ticket, Execution):
-            self.counts["infer"].add(ticket.last - ticket.first, busy_ns)
-            (result,) = results
-            if isinstance(result, Fault):
-                if result.fatal:  # what it still holds comes back with its end; it gets no more
-                    self._roster[worker].up = False
-                self._run_failed(ticket, worker, result)
-                self._bear("infer", out, BackendError(f"every execution fails: {result.text}"))
-            else:
-                self._prosper(worker, ticket, busy_ns)
-                self._run_over(batch)
+            self._executed(ticket, event, out)
             return
-        self._prosper(worker, None, busy_ns)
-        self.counts[worker.role].add(len(ticket.items), busy_ns)
-        for item, result in zip(ticket.items, results, strict=True):
+        role, batch = worker.role, ticket.batch
+        self._prosper(worker, None, event.busy_ns)
+        self.counts[role].add(len(ticket.items), event.busy_ns)
+        passes_on = role == "pre" and not self._only_pre
+        for item, result in zip(ticket.items, event.results, strict=True):
             if isinstance(result, Fault):
-                self._set_aside(batch, item, worker.role, result)
-            elif worker.role == "pre":
+                self._set_aside(batch, item, role, result)
+            elif passes_on:
                 item.meta = result
                 item.payload = b""
             else:
                 self._succeed(item, result)
-        if worker.role == "pre":
-            self._rows_written(batch, len(ticket.items))
+        if role == "pre":
+            batch.shapes = batch.shapes or event.shapes
+            self._rows_written(batch, ticket.items)
         else:
             self._rows_read(batch, len(ticket.items))
 
+    def _executed(self, execution: Execution, event: Replied, out: list[Command]) -> None:
+        self.counts["infer"].add(execution.last - execution.first, event.busy_ns)
+        (result,) = event.results
+        if isinstance(result, Fault):
+            if result.fatal:  # what it still holds comes back with its end; it gets no more
+                self._roster[event.worker].up = False
+            self._run_failed(execution, event.worker, result)
+            self._bear("infer", out, BackendError(f"every execution fails: {result.text}"))
+            return
+        self._prosper(event.worker, execution, event.busy_ns)
+        if event.shapes is not None:
+            self._made(execution.batch, event.shapes)
+        self._run_over(execution.batch)
+
+    def _made(self, batch: Batch, shapes: Shapes) -> None:
+        """Note the row shapes of a batch's results, which lie in its slot one behind the other."""
+        if batch.made not in (None, shapes):  # parts executed apart lie over one another now
+            text = f"the model made rows of {batch.made} and of {shapes} in one batch"
+            for item in batch.live(0, len(batch.items)):
+                self._set_aside(batch, item, "infer", Fault("shape", f"{text}; use batch_size: 1"))
+        batch.made = shapes
+
     def _exited(self, event: WorkerExited, out: list[Command]) -> None:
         worker, role = event.worker, event.worker.role
-        place = self._roster[worker]
-        held, place.held, place.up = place.held, deque(), False
+        held = self._holdings.taken_back(worker)
         self.counts[role].restarts += 1
         out.append(StartWorker(worker))
         fault = Fault("timeout" if event.hung else "crash", f"{role} worker {event.cause}")
@@ -271,24 +251,24 @@ class Passage(ABC):
 
     def _deal_again(self, ticket: RowsTicket, culprit: int, role: Role, fault: Fault) -> None:
         queue = self._rows_of(role, ticket.batch)
-        over = 0
+        over: list[Item] = []
         for item in reversed(ticket.items):
             if item.seq == culprit:
                 item.deaths += 1
             if item.deaths > DEATHS_SURVIVED:
                 twice = Fault(fault.kind, f"{fault.text}, twice, while on this item")
                 self._set_aside(ticket.batch, item, role, twice)
-                over += 1
+                over.append(item)
             elif item.losses > LOSSES_SURVIVED:
                 text = f"{fault.text}, {item.losses} times while it held this item"
                 self._set_aside(ticket.batch, item, role, Fault(fault.kind, text))
-                over += 1
+                over.append(item)
             else:
                 queue.appendleft((ticket.batch, item))
         if over and role == "pre":
             self._rows_written(ticket.batch, over)
         elif over:
-            self._rows_read(ticket.batch, over)
+            self._rows_read(ticket.batch, len(over))
 
     def _set_aside(self, batch: Batch, item: Item, role: Role, fault: Fault) -> None:
         batch.holes.add(item.row)

@@ -29,6 +29,7 @@ from gepipe.runtime.events import (
     FeedReady,
     Outcome,
     Pull,
+    Release,
     Replied,
     Role,
     StartWorker,
@@ -38,6 +39,7 @@ from gepipe.runtime.events import (
     WorkerLost,
     WorkerReady,
 )
+from gepipe.runtime.inputorder import InputOrder
 from gepipe.runtime.options import RunShape
 from gepipe.runtime.order import Reorderer
 from gepipe.runtime.passage import DEATHS_IN_A_ROW, Passage
@@ -63,13 +65,17 @@ class RunState(Passage):
         self.failed = 0
         self._next_seq = shape.first
         self._window = (2 * shape.depth + 2) * shape.batch
-        self._ended = self._dry = self._pulling = self._aborted = False
+        self._ended = self._dry = self._aborted = False
+        self._asked = 0  # items that the source was asked for and has not given yet
+        self._tells_shapes = not shape.opens
         self._filling: Batch | None = None
         self._to_write: deque[tuple[Batch, Item]] = deque()
         self._to_run = InOrder()
-        self._to_read: deque[tuple[Batch, Item]] = deque()
+        self._in_order = InputOrder(shape.first) if shape.ordered else None
+        self._to_read = self._in_order.to_read if self._in_order else deque()
         self._order: Reorderer[Outcome] = Reorderer(shape.first)
         self._released: list[Outcome] = []
+        self._used: list[int] = []  # what pre is done with, and the source does not know yet
         self._fruitless: dict[Role, int] = dict.fromkeys(shape.workers, 0)
         self._last_fault = ""  # what the device says, while no execution succeeds
 
@@ -88,8 +94,8 @@ class RunState(Passage):
             return []
         out: list[Command] = []
         match event:
-            case Admitted(entries, ended):
-                self._admit(entries, out, ended=ended)
+            case Admitted():
+                self._admit(event, out)
             case FeedReady():
                 self._dry = False
             case WaitExpired(seq):
@@ -98,8 +104,8 @@ class RunState(Passage):
                     self._seal(batch)
             case WorkerReady(worker):
                 self._roster[worker].up = True
-            case Replied(worker, number, busy_ns, results):
-                self._replied(worker, number, busy_ns, results, out)
+            case Replied():
+                self._replied(event, out)
             case WorkerExited():
                 self._exited(event, out)
             case WorkerLost(worker, error):
@@ -119,7 +125,7 @@ class RunState(Passage):
     # --- admission --------------------------------------------------------------------------------
 
     def _fill(self, out: list[Command]) -> None:
-        if self._ended or self._dry or self._pulling:
+        if self._ended or self._dry or self._asked:
             return
         if self._filling is None:
             if self._next_seq - self._order.next_seq >= self._window:
@@ -128,32 +134,54 @@ class RunState(Passage):
             if slot is None:
                 return
             self._filling = Batch(slot)
-        self._pulling = True
-        out.append(Pull(self.shape.batch - len(self._filling.items)))
+            if self._in_order is not None:
+                self._in_order.begin(self._filling)
+        self._asked = self.shape.batch - len(self._filling.items) if self._tells_shapes else 1
+        out.append(Pull(self._asked))
 
-    def _admit(self, entries: Sequence[Entry], out: list[Command], *, ended: bool) -> None:
-        batch = self._filling
-        if batch is None or len(batch.items) + len(entries) > self.shape.batch:
+    def _admit(self, event: Admitted, out: list[Command]) -> None:
+        batch, entries = self._filling, event.entries
+        if batch is None or len(entries) > self._asked:
             raise InternalError(f"{len(entries)} items admitted without room for them")
-        self._pulling = False
-        self._ended = ended
+        dry = len(entries) < self._asked and not (event.seal and entries)
+        self._asked = 0
+        self._ended = event.ended
+        if self.shape.opens:
+            self._settle_shapes(batch, entries)
         for source, payload, _ in entries:
             item = Item(self._next_seq, len(batch.items), source, payload)
             self._next_seq += 1
             batch.items.append(item)
             self._to_write.append((batch, item))
         batch.unwritten += len(entries)
-        if ended or len(batch.items) == self.shape.batch:
+        self._dry = dry and not event.ended
+        count = len(batch.items)
+        full = count == self.shape.batch or (count and not self._tells_shapes)
+        if event.ended or full or (event.seal and count):
             self._seal(batch)
-        else:
-            self._dry = True
-            if batch.items:
-                out.append(ArmWait(batch.items[0].seq))
+        elif count and dry and self.shape.live:
+            out.append(ArmWait(batch.items[0].seq))
+
+    def _settle_shapes(self, batch: Batch, entries: Sequence[Entry]) -> None:
+        for row, entry in enumerate(entries, len(batch.items)):
+            if not row:
+                self._tells_shapes = bool(entry.shapes)
+                batch.shapes = entry.shapes or None
+            elif entry.shapes != batch.shapes:
+                shapes = f"{batch.shapes} and {entry.shapes}"
+                raise InternalError(f"rows of different shapes in one batch: {shapes}")
 
     def _seal(self, batch: Batch) -> None:
         batch.whole = True
         self._filling = None
-        self._rows_written(batch, 0)
+        self._rows_written(batch, ())
+
+    def _rows_written(self, batch: Batch, items: Sequence[Item]) -> None:
+        if self.shape.lends:
+            self._used += [item.seq for item in items]
+        super()._rows_written(batch, items)
+        if self._in_order is not None and batch.whole and not (batch.unwritten or batch.unrun):
+            self._in_order.placed(batch)  # no item of it is left
 
     # --- infer ------------------------------------------------------------------------------------
 
@@ -165,13 +193,18 @@ class RunState(Passage):
                 return
             batch = execution.batch
             if batch.output_slot < 0:
+                free = self.shape.depth - self._outputs.used
+                if self._in_order is not None and not self._in_order.may_place(batch, free):
+                    return
                 slot = self._outputs.acquire()
                 if slot is None:
                     return
                 batch.output_slot = slot
+                if self._in_order is not None:
+                    self._in_order.placed(batch)
                 self._inputs.move(batch.input_slot, Slot.DRAINING)
             self._to_run.pop()
-            self._deal_run(worker, execution, out)
+            out.append(self._holdings.deal_run(worker, execution))
 
     def _enlist(self, out: list[Command]) -> None:
         """Start one more infer worker while there is more to do than those at work can take."""
@@ -183,7 +216,10 @@ class RunState(Passage):
         self._to_run.push_back(executions)
 
     def _run_in_turn(self, execution: Execution) -> None:
-        self._to_run.push(execution)
+        if self._in_order is None:
+            self._to_run.push(execution)
+        else:  # by place in the input, not by the moment at which it became ready
+            self._to_run.push_back([execution])
 
     # --- pre and post -----------------------------------------------------------------------------
 
@@ -191,7 +227,10 @@ class RunState(Passage):
         return self._to_write if role == "pre" else self._to_read
 
     def _read_in_turn(self, batch: Batch, items: Sequence[Item]) -> None:
-        self._to_read.extend((batch, item) for item in items)
+        if self._in_order is None:
+            self._to_read.extend((batch, item) for item in items)
+        else:
+            self._in_order.add(batch, items)
 
     # --- misfortunes ------------------------------------------------------------------------------
 
@@ -218,12 +257,17 @@ class RunState(Passage):
         self._push(Record(item.seq, item.source, record))
 
     def _fail(self, item: Item, stage: str, fault: Fault) -> None:
+        if self._in_order is not None:
+            self._in_order.skip(item)
         self._push(Failure(item.seq, item.source, stage, fault.kind, fault.text))
 
     def _push(self, outcome: Outcome) -> None:
         self._released += self._order.push(outcome.index, outcome)
 
     def _release(self, out: list[Command]) -> None:
+        if self._used:
+            out.append(Release(self._used))
+            self._used = []
         ready, self._released = self._released, []
         if not ready or self._aborted:
             return

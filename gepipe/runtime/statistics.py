@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gepipe.runtime.events import Role, WorkerId
+    from gepipe.runtime.options import Crew
+    from gepipe.runtime.state import RunState
 
 #: Weight of a new measurement in the running mean of an item's cost.
 _NEW = 0.2
@@ -56,6 +62,40 @@ class StageStatistics:
     utilisation: float
     waiting: int
     restarts: int
+
+
+def look_at_stages(
+    crews: Mapping[Role, Crew],
+    unstarted: Collection[WorkerId],
+    state: RunState | None,
+    elapsed_s: float,
+) -> dict[str, StageStatistics]:
+    """Return how each stage stands.
+
+    Args:
+        crews: The workers of each role.
+        unstarted: Those that have had no process yet.
+        state: The run; None before it began.
+        elapsed_s: How long it has been running.
+    """
+    waiting = state.queue_lengths() if state else {}
+    stages: dict[str, StageStatistics] = {}
+    for role, crew in crews.items():
+        count = state.counts[role] if state else StageCount()
+        workers = len(crew.bodies) - sum(each.role == role for each in unstarted)
+        busy_s = count.busy_ns / 1e9
+        share = busy_s / (elapsed_s * workers) if elapsed_s else 0.0
+        stages[role] = StageStatistics(
+            name=crew.name,
+            workers=workers,
+            places=len(crew.bodies),
+            items=count.items,
+            busy_s=busy_s,
+            utilisation=min(1.0, share),
+            waiting=waiting.get(role, 0),
+            restarts=count.restarts,
+        )
+    return stages
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,15 +29,17 @@ from gepipe.runtime.events import (
     FeedReady,
     Outcome,
     Pull,
+    Release,
     Role,
     WaitExpired,
+    WorkerId,
     WorkerLost,
     WorkerReady,
 )
 from gepipe.runtime.loop import Loop
 from gepipe.runtime.options import RunShape
 from gepipe.runtime.state import RunState
-from gepipe.runtime.statistics import StageCount, StageStatistics, Statistics
+from gepipe.runtime.statistics import Statistics, look_at_stages
 from gepipe.runtime.worker import ModelInfo
 from gepipe.runtime.workforce import Link, Workforce, make_links
 
@@ -67,8 +69,9 @@ class Supervisor:
         """Describe the runs; nothing is started yet.
 
         Args:
-            crews: The workers of each role.
-            plan_slots: Called once the model is open.
+            crews: The workers of each role; those of pre alone are a run without a model, and what
+                they make of an item is its record.
+            plan_slots: Called once the model is open; without a model, with the info of none.
             options: Limits.
         """
         self.info: ModelInfo | None = None
@@ -121,6 +124,9 @@ class Supervisor:
         try:
             if self._plan is None:
                 self._workforce.start_eager()
+                if "infer" not in self._crews:
+                    self.info = ModelInfo((), ())
+                    self._begin(self._plan_slots(self.info))
             else:
                 self._begin(self._plan)
             while not self._over():
@@ -144,33 +150,15 @@ class Supervisor:
         """Return a frozen snapshot. Safe in any thread."""
         state = self._state
         elapsed_s = self._elapsed_s or (time.monotonic() - self._began if self._began else 0.0)
-        waiting = state.queue_lengths() if state else {}
-        unstarted = self._workforce.unstarted()
-        stages: dict[str, StageStatistics] = {}
-        for role, crew in self._crews.items():
-            count = state.counts[role] if state else StageCount()
-            workers = len(crew.bodies) - sum(each.role == role for each in unstarted)
-            busy_s = count.busy_ns / 1e9
-            share = busy_s / (elapsed_s * workers) if elapsed_s else 0.0
-            stages[role] = StageStatistics(
-                name=crew.name,
-                workers=workers,
-                places=len(crew.bodies),
-                items=count.items,
-                busy_s=busy_s,
-                utilisation=min(1.0, share),
-                waiting=waiting.get(role, 0),
-                restarts=count.restarts,
-            )
         return Statistics(
             total=self._feed.total if self._feed else None,
             done=state.done if state else 0,
             failed=state.failed if state else 0,
             elapsed_s=elapsed_s,
-            stages=stages,
+            stages=look_at_stages(self._crews, self._workforce.unstarted(), state, elapsed_s),
             slots_used=state.slots_used() if state else (0, 0),
             slots=self._plan.depth if self._plan else 0,
-            slot_nbytes=self._plan.nbytes if self._plan else 0,
+            slot_nbytes=sum(buffer.nbytes for buffer, _ in self._links),
         )
 
     def close(self) -> None:
@@ -230,7 +218,12 @@ class Supervisor:
         match command:
             case Emit(outcomes):
                 assert self._emit is not None
+                assert self._feed is not None
                 self._emit(outcomes)
+                self._feed.settled(outcomes)
+            case Release(seqs):
+                assert self._feed is not None
+                self._feed.used(seqs)
             case Pull(count):
                 return self._pull(count)
             case ArmWait(seq):
@@ -249,7 +242,8 @@ class Supervisor:
         except Exception as error:  # noqa: BLE001 - raised once what is on its way has arrived
             self._feed_error = error
             return Admitted((), ended=True)
-        if not ended and len(entries) < count and not self._feed_watched:
+        dry = not entries or (len(entries) < count and not seal)
+        if dry and not ended and not self._feed_watched:
             self._loop.selector.register(self._feed.fileno(), EVENT_READ, self._fed)
             self._feed_watched = True
         return Admitted(entries, ended, seal)
@@ -271,12 +265,17 @@ class Supervisor:
             return
         for worker in list(self._workforce.waiting):
             self._workforce.attach(worker, *self._links)
+            self._lend(worker)
             yield WorkerReady(worker)
+
+    def _lend(self, worker: WorkerId) -> None:
+        if self._feed is not None and self._feed.memory is not None and worker.role != "infer":
+            self._workforce.lend(worker, self._feed.memory)
 
     def _begin(self, plan: SlotPlan) -> None:
         if self._plan is None:
             self._plan = plan
-            self._links += make_links(plan)
+            self._links += make_links(plan) if "infer" in self._crews else []
         if self._start_run is None:
             raise InternalError("a run began without a feed; please report this")
         start = self._start_run(plan.inputs.batch)
@@ -295,8 +294,13 @@ class Supervisor:
                 first=start.first,
                 fresh=start.fresh,
                 max_failures=start.max_failures,
+                live=self._feed.live,
+                lends=self._feed.memory is not None,
+                opens=plan.inputs.is_open,
+                ordered="post" in self._crews and self._crews["post"].ordered,
             )
         )
         self._began = time.monotonic()
         for worker in self._workforce.attached:  # those of the run before
+            self._lend(worker)
             self._handle(WorkerReady(worker))

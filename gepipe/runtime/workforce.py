@@ -90,7 +90,10 @@ class Workforce:
         # Infer first: opening a model takes longest.
         roles: list[Role] = ["infer", "pre", "post"]
         self._workers = [
-            WorkerId(role, index) for role in roles for index in range(len(crews[role].bodies))
+            WorkerId(role, index)
+            for role in roles
+            if role in crews
+            for index in range(len(crews[role].bodies))
         ]
         self._board = Board.create(len(self._workers))
         self._watch = Watch({role: crew.timeout_s for role, crew in crews.items()})
@@ -136,18 +139,28 @@ class Workforce:
         )
         self._watch.starting(worker, self._options.start_timeout_s)
 
-    def attach(self, worker: WorkerId, inputs: Link, outputs: Link) -> None:
-        """Hand a worker that is set up the memory of the links it works on."""
-        links = {"pre": [inputs], "infer": [inputs, outputs], "post": [outputs]}[worker.role]
+    def attach(self, worker: WorkerId, *links: Link) -> None:
+        """Hand a worker that is set up the memory of those links that it works on.
+
+        Args:
+            worker: Who.
+            links: That of the inputs and that of the outputs; neither in a run without a model.
+        """
+        mine = {"pre": links[:1], "infer": links, "post": links[1:]}[worker.role]
         message = (
             "attach",
             self._board.buffer.nbytes,
-            [(buffer.nbytes, layout.to_plain()) for buffer, layout in links],
+            [(buffer.nbytes, layout.to_plain()) for buffer, layout in mine],
         )
-        fds = [self._board.buffer.fd, *(buffer.fd for buffer, _ in links)]
+        fds = [self._board.buffer.fd, *(buffer.fd for buffer, _ in mine)]
         self._processes[worker].channel.send_shared(message, fds)
         self.waiting.remove(worker)
         self.attached.add(worker)
+
+    def lend(self, worker: WorkerId, memory: SharedBuffer) -> None:
+        """Hand an attached worker that holds no ticket the memory that payloads point into."""
+        message = ("memory", memory.nbytes)
+        self._processes[worker].channel.send_shared(message, [memory.fd])
 
     def obey(self, command: Write | Run | Read | StartWorker) -> None:
         """Send a worker its ticket, or start one."""

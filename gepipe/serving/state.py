@@ -101,8 +101,8 @@ class ServingState(Passage):
                     self._closed = self._closed or "the service is stopping"
                 case WorkerReady(worker):
                     self._roster[worker].up = True
-                case Replied(worker, number, busy_ns, results):
-                    self._replied(worker, number, busy_ns, results, out)
+                case Replied(worker):
+                    self._replied(event, out)
                     self._pace.begin(worker, now) if worker.role == "infer" else None
                 case WorkerExited():
                     self._exited(event, out)
@@ -159,7 +159,7 @@ class ServingState(Passage):
             batch.unwritten += len(items)
             if len(items) == room:
                 self._close(batch)
-            self._deal(worker, batch, items, out)
+            out.append(self._holdings.deal(worker, batch, items))
 
     def _can_write(self, *, realtime: bool) -> bool:
         return self.calls.waiting(realtime) > 0 and (
@@ -172,17 +172,17 @@ class ServingState(Passage):
         self._open[batch.realtime] = None
         self._coming += 1
         if not batch.unwritten:
-            self._rows_written(batch, 0)
+            self._rows_written(batch, ())
 
-    def _rows_written(self, batch: Batch, count: int) -> None:
-        if batch.unwritten == count:
+    def _rows_written(self, batch: Batch, items: Sequence[Item]) -> None:
+        if batch.unwritten == len(items):
             if batch.whole:
                 self._coming -= 1
                 batch.holes.update(i.row for i in batch.items if i.seq not in self.calls)
             elif len(batch.holes) == len(batch.items):
                 self._inputs.move(batch.input_slot, Slot.FREE)
                 self._open[batch.realtime] = None
-        super()._rows_written(batch, count)
+        super()._rows_written(batch, items)
 
     def _rows_of(self, role: Role, batch: Batch) -> deque[tuple[Batch, Item]]:
         return self._again if role == "pre" else self._to_read[batch.realtime]
@@ -212,7 +212,7 @@ class ServingState(Passage):
             if not self._roster[place[0]].held:
                 self._pace.begin(place[0], self._now)
             self._runs.took(chosen, bulk=bulk)
-            self._deal_run(place[0], execution, out)
+            out.append(self._holdings.deal_run(place[0], execution))
         self._close_early()
 
     def _can_run(self, *, realtime: bool, idle: bool) -> bool:
