@@ -106,3 +106,22 @@ class TensorSpec:
     def __str__(self) -> str:
         extents = ", ".join("?" if extent == DYNAMIC else str(extent) for extent in self.shape)
         return f"{self.name or 'tensor'}: {self.dtype} [{extents}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Variants:
+    """The shapes that something of open extents takes on.
+
+    Attributes:
+        specs: Its largest: any other is no larger in each extent than one of these. An extent
+            without a bound is `DYNAMIC`.
+        complete: Whether there are no others.
+    """
+
+    specs: tuple[TensorSpec, ...]
+    complete: bool = False
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether no extent can grow without end."""
+        return all(spec.is_static for spec in self.specs)

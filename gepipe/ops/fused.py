@@ -20,7 +20,7 @@ import numpy as np
 
 from gepipe.ops import codecs, pixels
 from gepipe.ops.geometry import Geometry, note
-from gepipe.ops.rows import mismatch
+from gepipe.ops.rows import opened
 from gepipe.ops.tensor import ToTensor
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from gepipe.ops.decode import DecodeImage
     from gepipe.ops.op import Meta, Op
+    from gepipe.room import Room
 
 #: A look-up copies bits, so the table may go by any type of the same size that OpenCV knows.
 _STAND_IN = {1: np.uint8, 2: np.uint16, 4: np.int32, 8: np.float64}
@@ -112,13 +113,16 @@ class FusedTensor:
             and value.strides[0] >= value.shape[1] * value.shape[2]
         )
 
-    def write(self, image: NDArray[np.uint8], name: str, row: NDArray[Any], *, swap: bool) -> None:
+    def write(
+        self, image: NDArray[np.uint8], name: str, row: NDArray[Any] | Room, *, swap: bool
+    ) -> None:
         """Write an image into its row.
 
         Args:
             image: (height, width, 1 or 3) as `takes` allows; not modified.
             name: The model's input, for the message.
             row: (channels, height, width) or (height, width, channels), contiguous; overwritten.
+                Or room for one of them.
             swap: The image's channels are in the opposite order.
 
         Raises:
@@ -127,8 +131,7 @@ class FusedTensor:
         height, width, channels = image.shape
         table = self.table(channels)
         shape = (channels, height, width) if self._planar else (height, width, channels)
-        if row.shape != shape or row.dtype != table.dtype:
-            raise mismatch(name, row, table.dtype.name, shape)
+        row = opened(name, row, table.dtype.name, shape)
         if not row.flags.c_contiguous:
             whole = np.empty(shape, row.dtype)
             self.write(image, name, whole, swap=swap)

@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from gepipe.tensors import Variants
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -105,3 +107,25 @@ class Op:
             ConfigError: It can never work on what it is given.
         """
         return None
+
+    def variants(self, given: Variants | None) -> Variants | None:
+        """Infer how large what the operator returns can be, where its size is not always the same.
+
+        Args:
+            given: How large what it is given can be; None where nothing is known.
+
+        Returns:
+            Likewise for its result.
+
+        Raises:
+            ConfigError: It can never work on what it is given.
+        """
+        before = (None,) if given is None else given.specs
+        made = [self.output_spec(spec) for spec in before]
+        specs = tuple(dict.fromkeys(spec for spec in made if spec is not None))
+        if None in made:
+            return None
+        settled = given is None or not given.is_bounded  # and yet its own size is known
+        result = Variants(specs)
+        complete = result.is_bounded and settled
+        return Variants(specs, complete=complete or bool(given and given.complete))

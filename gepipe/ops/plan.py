@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from gepipe.errors import ConfigError
 from gepipe.ops.decode import DecodeImage
@@ -11,12 +11,13 @@ from gepipe.ops.geometry import Geometry
 from gepipe.ops.op import Meta, Op
 from gepipe.ops.results import Identity
 from gepipe.ops.tensor import Cast, Normalize, ToTensor
-from gepipe.tensors import TensorSpec
+from gepipe.tensors import TensorSpec, Variants
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gepipe.ops.fused import FusedImage, FusedTensor
+    from gepipe.room import Room
 
 
 class PreProgram:
@@ -62,13 +63,14 @@ class PreProgram:
             if self._tail:
                 self._tensor = FusedTensor(self._tail)
 
-    def __call__(self, value: Any, meta: Meta, rows: Mapping[str, NDArray[Any]]) -> None:
+    def __call__(self, value: Any, meta: Meta, rows: Mapping[str, NDArray[Any] | Room]) -> None:
         """Process one item and write it into its rows.
 
         Args:
             value: What the source's reader returned.
             meta: Facts about the item; added to.
-            rows: Input name to the item's row of the slot, contiguous; written in place.
+            rows: Input name to the item's row of the slot, contiguous; written in place. Or to room
+                for the row, whose shape is then that of what the operators make.
 
         Raises:
             ItemError: The item cannot be processed, or does not fit the model's inputs.
@@ -91,7 +93,7 @@ class PreProgram:
         if order is not None:
             value = self._ordered(value, order)
         if self._writer is not None:
-            self._writer.write(value, meta, rows)
+            self._writer.write(value, meta, cast("Mapping[str, NDArray[Any]]", rows))  # all known
             return
         for op in self._tail:
             value = op(value, meta)
@@ -99,16 +101,30 @@ class PreProgram:
 
         write_rows(value, rows)
 
-    def output_specs(self) -> TensorSpec | None:
+    def output_specs(self, given: TensorSpec | None = None) -> TensorSpec | None:
         """Return dtype and shape of what the chain returns for one item, None if unknown.
+
+        Args:
+            given: What the first operator is given, where that is known.
 
         Raises:
             ConfigError: An operator can never work on what the one before makes.
         """
-        spec: TensorSpec | None = None
+        spec = given
         for op in self.ops:
             spec = op.output_spec(spec)
         return spec
+
+    def variants(self) -> Variants | None:
+        """Return how large what the chain returns for one item can be, None if unknown.
+
+        Raises:
+            ConfigError: An operator can never work on what the one before makes.
+        """
+        found: Variants | None = None
+        for op in self.ops:
+            found = op.variants(found)
+        return found
 
     def output_for(self, row: TensorSpec) -> TensorSpec | None:
         """Return what the chain makes for one of the model's inputs, None if unknown.

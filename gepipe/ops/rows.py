@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gepipe.errors import ItemError
 from gepipe.plugins import did_you_mean
+from gepipe.room import Room
+from gepipe.tensors import DYNAMIC
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Rows = Mapping[str, NDArray[Any]]
+    Rows = Mapping[str, NDArray[Any] | Room]
 
 
 def write_rows(value: Any, rows: Rows) -> None:
@@ -47,33 +49,58 @@ def write_rows(value: Any, rows: Rows) -> None:
         _write_row(name, row, value[name])
 
 
-def mismatch(name: str, row: NDArray[Any], dtype: str, shape: tuple[int, ...]) -> ItemError:
+def opened(name: str, row: NDArray[Any] | Room, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return the array to write into: the row itself, or its room at this shape.
+
+    Raises:
+        ItemError: Such an array does not fit.
+    """
+    if isinstance(row, Room):
+        if dtype != row.dtype or not row.takes(shape):
+            raise mismatch(name, row, dtype, shape)
+        return row.one(shape)
+    if shape != row.shape or dtype != row.dtype.name:
+        raise mismatch(name, row, dtype, shape)
+    return row
+
+
+def mismatch(name: str, row: NDArray[Any] | Room, dtype: str, shape: tuple[int, ...]) -> ItemError:
     """Return the error for an array that does not fit its row, with what to do about it."""
-    hint = ""
-    if tuple(shape) != row.shape:
-        if len(shape) == 3 and (shape[2], shape[0], shape[1]) == row.shape:
+    hint, (takes, extents) = "", _described(row)
+    if not _fits(shape, row.shape):
+        if len(shape) == 3 and _fits((shape[2], shape[0], shape[1]), row.shape):
             hint = "; add to_tensor: {layout: nchw}"
-        elif len(shape) == 3 and (shape[1], shape[2], shape[0]) == row.shape:
+        elif len(shape) == 3 and _fits((shape[1], shape[2], shape[0]), row.shape):
             hint = "; set layout: nhwc in to_tensor"
         elif len(shape) == 3 and len(row.shape) == 3:
             hint = "; add a resize, center_crop or letterbox to that size"
-    elif dtype != row.dtype.name:
-        hint = f"; add cast: {row.dtype.name}"
+    elif dtype != takes:
+        hint = f"; add cast: {takes}"
     return ItemError(
         "shape",
-        f"got {dtype} {list(shape)}; the model's input {name!r} takes {row.dtype.name} "
-        f"{list(row.shape)}{hint}",
+        f"got {dtype} {list(shape)}; the model's input {name!r} takes {takes} {extents}{hint}",
     )
 
 
-def _write_row(name: str, row: NDArray[Any], value: Any) -> None:
+def _described(row: NDArray[Any] | Room) -> tuple[str, str]:
+    dtype = row.dtype if isinstance(row, Room) else row.dtype.name
+    extents = ", ".join("any" if extent == DYNAMIC else str(extent) for extent in row.shape)
+    return dtype, f"[{extents}]"
+
+
+def _fits(shape: Sequence[int], row: Sequence[int]) -> bool:
+    return len(shape) == len(row) and all(
+        its in (DYNAMIC, mine) for mine, its in zip(shape, row, strict=True)
+    )
+
+
+def _write_row(name: str, row: NDArray[Any] | Room, value: Any) -> None:
     if isinstance(value, bytes | bytearray | memoryview | str):
+        takes, extents = _described(row)
         raise ItemError(
             "shape",
             f"got {type(value).__name__} for the model's input {name!r}, which takes "
-            f"{row.dtype.name} {list(row.shape)}; add decode_image, or a python operator",
+            f"{takes} {extents}; add decode_image, or a python operator",
         )
     array = np.asarray(value)
-    if array.shape != row.shape or array.dtype.newbyteorder("=") != row.dtype:
-        raise mismatch(name, row, array.dtype.name, array.shape)
-    row[...] = array
+    opened(name, row, array.dtype.newbyteorder("=").name, array.shape)[...] = array

@@ -20,9 +20,10 @@ from latency_table import LatencyTable
 
 from gepipe.engines.engine import EngineOptions
 from gepipe.ops.decode import DecodeImage
-from gepipe.ops.image import CenterCrop, Resize
+from gepipe.ops.image import CenterCrop
 from gepipe.ops.op import Op
 from gepipe.ops.plan import PreProgram, plan_pre
+from gepipe.ops.resize import Resize
 from gepipe.ops.tensor import Normalize, ToTensor
 from gepipe.runtime import tuning
 

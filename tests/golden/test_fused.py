@@ -20,9 +20,12 @@ import pytest
 from PIL import Image
 
 from gepipe.ops.decode import DecodeImage
-from gepipe.ops.image import CenterCrop, Letterbox, Pad, Resize
+from gepipe.ops.image import CenterCrop, Letterbox, Pad
 from gepipe.ops.plan import plan_pre
+from gepipe.ops.resize import Resize
 from gepipe.ops.tensor import Cast, Normalize, ToTensor
+from gepipe.room import Room
+from gepipe.tensors import TensorSpec
 
 MEAN_LEVELS, MAX_LEVELS = 1.5, 64.0
 
@@ -36,6 +39,10 @@ GEOMETRIES = {
     "letterbox": [Letterbox(64)],
     "letterbox corner": [Letterbox((64, 90), center=False, fill=3)],
     "pad": [Resize(long_side=70), Pad(80, fill=9, center=True)],
+    "multiples": [Resize(min_side=160, max_side=200, multiple_of=32)],
+    "rounded as it is": [Resize(multiple_of=32)],
+    "letterbox of sizes": [Letterbox(sizes=((64, 90), (160, 224)))],
+    "pad of sizes": [Resize(long_side=70), Pad(sizes=(60, 75, 80))],
 }
 TENSORS = {
     "planar": [Normalize(127, 128), ToTensor()],
@@ -83,8 +90,19 @@ def both(ops, data):
         program(data, noted, {"x": row})
         assert noted == meta
         results.append(row)
+        assert np.array_equal(opened(program, data, value), row)
     assert np.array_equal(results[1], value)
     return results
+
+
+def opened(program, data, value):
+    """What the program writes into room for a row of any shape, 100 bytes more than it needs."""
+    memory = np.full(value.nbytes + 100, 77, np.uint8)
+    room = Room(memory, TensorSpec("x", value.dtype.name, (-1,) * value.ndim), 1)
+    program(data, {}, {"x": room})
+    assert room.row == value.shape
+    assert (memory[value.nbytes :] == 77).all()
+    return memory[: value.nbytes].view(value.dtype).reshape(value.shape)
 
 
 @pytest.mark.parametrize(

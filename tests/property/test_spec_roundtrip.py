@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gepipe.errors import ConfigError
-from gepipe.ops.image import CenterCrop, Resize
+from gepipe.ops.image import CenterCrop
+from gepipe.ops.resize import Resize
 from gepipe.ops.results import Softmax, Threshold, TopK
 from gepipe.spec import Backend, FailureLimit, InferStage, PipelineSpec, PostStage, PreStage, loads
 from gepipe.spec.dump import dump, dumps

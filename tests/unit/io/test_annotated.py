@@ -24,7 +24,7 @@ from gepipe.io.outputs import Outputs
 from gepipe.io.sink import Record, Sink
 from gepipe.io.source import Entry
 from gepipe.ops.decode import DecodeImage
-from gepipe.ops.image import Resize
+from gepipe.ops.resize import Resize
 from gepipe.spec.normal import difference
 
 ONE = {"class": 0, "label": "person", "score": 0.75, "box": [20.4, 30.0, 80.0, 90.0]}

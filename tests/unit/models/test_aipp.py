@@ -8,8 +8,9 @@ import pytest
 from gepipe.errors import ConfigError
 from gepipe.models.aipp import fit_model, split_for_aipp
 from gepipe.ops.decode import DecodeImage
-from gepipe.ops.image import CenterCrop, Letterbox, Resize
+from gepipe.ops.image import CenterCrop, Letterbox
 from gepipe.ops.plan import plan_pre
+from gepipe.ops.resize import Resize
 from gepipe.ops.tensor import Cast, Normalize, ToTensor
 from gepipe.ops.user import Python
 

@@ -18,7 +18,8 @@ from gepipe.ops.decode import DecodeImage
 from gepipe.ops.detection import Yolo
 from gepipe.ops.fused import FusedImage
 from gepipe.ops.geometry import note
-from gepipe.ops.image import CenterCrop, Letterbox, Pad, Resize
+from gepipe.ops.image import CenterCrop, Letterbox, Pad
+from gepipe.ops.resize import Resize
 
 COUNT = 3  # classes
 

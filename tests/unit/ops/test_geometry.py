@@ -7,9 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gepipe.errors import ConfigError, ItemError
+from gepipe.ops.decode import DecodeImage
 from gepipe.ops.geometry import note
-from gepipe.ops.image import CenterCrop, Letterbox, Pad, Resize
-from gepipe.tensors import TensorSpec
+from gepipe.ops.image import CenterCrop, Letterbox, Pad
+from gepipe.ops.plan import plan_pre
+from gepipe.ops.resize import Resize
+from gepipe.ops.tensor import Normalize, ToTensor
+from gepipe.ops.user import Python
+from gepipe.tensors import TensorSpec, Variants
 
 SIDES = st.integers(1, 3000)
 
@@ -32,10 +37,67 @@ def test_sizes_are_height_then_width_and_one_number_is_a_square(files):
         (Resize(long_side=416), (300, 451), (277, 416)),
         (Resize(short_side=1), (1, 5000), (1, 5000)),
         (Resize(long_side=4), (1, 5000), (1, 4)),
+        (Resize(min_side=736), (300, 451), (736, 1106)),
+        (Resize(min_side=736), (800, 900), (800, 900)),
+        (Resize(max_side=960), (1200, 900), (960, 720)),
+        (Resize(max_side=960), (100, 900), (100, 900)),
+        (Resize(min_side=736, max_side=1000), (300, 900), (333, 1000)),  # max_side goes first
+        (Resize(short_side=800, max_side=1333), (480, 640), (800, 1067)),
+        (Resize(short_side=800, max_side=1333), (480, 1280), (500, 1333)),
+        (Resize(multiple_of=32), (47, 49), (32, 64)),
+        (Resize(multiple_of=32), (1, 1000), (32, 992)),
+        (Resize(min_side=736, multiple_of=32), (191, 384), (736, 1472)),
+        (Resize(max_side=1000, multiple_of=32), (2000, 3000), (672, 992)),
+        (Resize(long_side=1000, multiple_of=32), (2000, 3000), (672, 992)),
     ],
 )
 def test_the_other_side_is_rounded_and_never_zero(op, before, after):
     assert op.place(*before).canvas == after
+
+
+@given(
+    low=st.integers(1, 900),
+    high=st.integers(900, 2000),
+    step=st.sampled_from([1, 8, 32, 48]),
+    height=st.integers(1, 5000),
+    width=st.integers(1, 5000),
+)
+def test_a_resize_with_limits_stays_within_them_and_maps_back_exactly(
+    low, high, step, height, width
+):
+    op, meta = Resize(min_side=low, max_side=high, multiple_of=step), {}
+
+    placement = op.place(height, width)
+    note(meta, (height, width), placement)
+
+    (largest,) = op.variants(Variants((TensorSpec("", "uint8", (-1, -1, 3)),))).specs
+    for side, most, extent, scale in zip(
+        placement.canvas, largest.shape, (height, width), meta["scale"], strict=False
+    ):
+        assert side % step == 0
+        assert step <= side <= most <= high
+        assert side / scale == pytest.approx(extent, rel=1e-12)
+
+
+@pytest.mark.parametrize("op", [Letterbox, Pad])
+def test_the_smallest_of_several_sizes_that_holds_an_image_is_taken(op):
+    sizes = ((64, 96), (96, 64), (96, 96), (200, 200))
+
+    assert op(sizes=sizes).place(60, 90).canvas == (64, 96)
+    assert op(sizes=sizes).place(90, 60).canvas == (96, 64)
+    assert op(sizes=sizes).place(70, 90).canvas == (96, 96)
+    assert op(sizes=sizes).place(100, 10).canvas == (200, 200)
+
+
+def test_an_image_that_no_size_holds_shrinks_as_little_as_can_be_or_is_refused():
+    sizes = ((64, 96), (96, 64))
+
+    assert Letterbox(sizes=sizes).place(640, 960).canvas == (64, 96)
+    assert Letterbox(sizes=sizes).place(960, 640).canvas == (96, 64)
+    with pytest.raises(
+        ItemError, match=r"larger than all sizes \[64, 96\], \[96, 64\]; use letter"
+    ):
+        Pad(sizes=sizes).place(65, 65)
 
 
 def test_a_strip_does_not_grow_into_gigabytes():
@@ -147,11 +209,65 @@ def test_points_map_back_through_a_whole_chain(files):
         Pad,
         lambda: Pad(size=3, border=1),
         lambda: Pad(border=(1, -2, 0, 0)),
+        lambda: Pad(size=3, sizes=(4, 5)),
+        lambda: Pad(sizes=(4, (5, 0))),
+        Letterbox,
+        lambda: Letterbox(size=3, sizes=(4, 5)),
+        lambda: Resize(max_side=0),
+        lambda: Resize(multiple_of=-32),
+        lambda: Resize(size=3, short_side=4, max_side=9),
     ],
 )
 def test_parameters_that_do_not_fit_are_refused(make):
     with pytest.raises(ValueError, match=r"must|exactly one"):
         make()
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Resize(size=64, multiple_of=32), "size settles what multiple_of is for"),
+        (lambda: Resize(size=64, max_side=32), "size settles what max_side is for"),
+        (lambda: Resize(short_side=64, min_side=32), "short_side settles what min_side is for"),
+        (lambda: Resize(long_side=64, min_side=32), "long_side settles what min_side is for"),
+        (lambda: Resize(long_side=64, max_side=32), "long_side settles what max_side is for"),
+        (lambda: Resize(min_side=64, max_side=32), "min_side is 64, above max_side, which is 32"),
+        (lambda: Resize(max_side=16, multiple_of=32), "multiple_of is 32, above max_side"),
+    ],
+)
+def test_parameters_that_contradict_each_other_are_refused(make, said):
+    with pytest.raises(ValueError, match=said):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("ops", "shapes", "complete"),
+    [
+        ([Resize(max_side=100)], [(3, 100, 100)], False),
+        ([Resize(max_side=100, multiple_of=32)], [(3, 96, 96)], False),
+        ([Resize(short_side=64, max_side=100)], [(3, 100, 100)], False),
+        ([Resize(long_side=100, multiple_of=32)], [(3, 96, 96)], False),
+        ([Resize(long_side=90), Pad(border=2)], [(3, 94, 94)], False),
+        ([Resize(max_side=90), Resize(multiple_of=32)], [(3, 96, 96)], False),
+        ([Letterbox(sizes=((4, 6), (6, 4)))], [(3, 4, 6), (3, 6, 4)], True),
+        ([Letterbox(sizes=(4, (4, 4))), Pad(border=1)], [(3, 6, 6)], True),
+        ([Resize(size=7)], [(3, 7, 7)], True),
+        ([Resize(max_side=100), CenterCrop(50)], [(3, 50, 50)], False),
+        ([], [(3, -1, -1)], False),
+        ([Resize(short_side=64)], [(3, -1, -1)], False),
+        ([Resize(min_side=64)], [(3, -1, -1)], False),
+        ([Resize(max_side=90), Resize(min_side=64)], [(3, -1, -1)], False),
+    ],
+)
+def test_the_largest_result_is_known_from_the_parameters(ops, shapes, complete):
+    program = plan_pre([DecodeImage(), *ops, Normalize(), ToTensor()])
+
+    specs = tuple(TensorSpec("", "float32", shape) for shape in shapes)
+    assert program.variants() == Variants(specs, complete=complete)
+
+
+def test_nothing_is_known_of_what_the_users_function_returns():
+    assert plan_pre([DecodeImage(), Python("numpy:asarray")]).variants() is None
 
 
 def test_bytes_in_place_of_an_image_say_what_is_missing():

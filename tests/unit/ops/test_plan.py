@@ -9,8 +9,9 @@ import pytest
 
 from gepipe.errors import ConfigError, ItemError
 from gepipe.ops.decode import DecodeImage
-from gepipe.ops.image import CenterCrop, Resize
+from gepipe.ops.image import CenterCrop
 from gepipe.ops.plan import plan_post, plan_pre
+from gepipe.ops.resize import Resize
 from gepipe.ops.results import TopK
 from gepipe.ops.tensor import Cast, Normalize, ToTensor
 from gepipe.ops.user import Python
@@ -196,7 +197,7 @@ def test_planning_loads_no_heavy_library():
         "from gepipe import plugins\n"
         "for name in plugins.names('ops'): plugins.load('ops', name)\n"
         "import gepipe.ops.plan as p\n"
-        "from gepipe.ops.image import Resize\n"
+        "from gepipe.ops.resize import Resize\n"
         "p.plan_pre([Resize(size=3)]).describe()\n"
         "heavy = {'numpy', 'cv2', 'PIL', 'pydantic', 'onnxruntime', 'pyarrow'} & set(sys.modules)\n"
         "sys.exit(', '.join(heavy) or None)\n"
