@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gepipe.runtime.memory import SharedBuffer
 
 
@@ -37,11 +39,14 @@ class Frames(Protocol):
     memory: SharedBuffer
     live: bool
 
-    def lend(self) -> int:
+    def lend(self, gone: Callable[[], Exception]) -> int:
         """Return the writing end of the pipe that takes offsets of frames that are free again.
 
-        It is the caller's to close. Its end of file, before the feed was closed, means that frames
-        will never come back: `take` raises then.
+        It is the caller's to close.
+
+        Args:
+            gone: Called when nobody holds that end any more although the run goes on, so that
+                frames will never come back; `take` raises what it returns.
         """
         ...
 

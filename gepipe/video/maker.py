@@ -1,0 +1,182 @@
+"""A process that makes files for a sink, beside the run: the run never waits for it.
+
+sink (main process) ── what to make ──▶ process
+sink                ◀── made, done, failed ──┘
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from gepipe.errors import GepipeError
+from gepipe.runtime import tuning
+from gepipe.runtime.channel import WorkerChannel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from gepipe.runtime.channel import Message
+
+log = logging.getLogger(__name__)
+
+
+class Maker:
+    """The process, as the sink sees it.
+
+    Args:
+        name: What it is called.
+        target: Its main function, which calls `serve`.
+        args: Plain values for it.
+    """
+
+    def __init__(self, name: str, target: Callable[..., None], args: tuple[Any, ...]) -> None:
+        from gepipe.runtime.process import ChildProcess
+
+        self.made: set[str] = set()
+        self._done = False
+        self._name = name
+        self._error: GepipeError | None = None
+        self._child = ChildProcess(name, target, args)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is known to have failed."""
+        return self._error is not None
+
+    def send(self, message: Message, fds: Iterable[int] = ()) -> None:
+        """Give it something to do, without waiting.
+
+        Raises:
+            GepipeError: It has failed, or has ended.
+        """
+        self.check()
+        if fds:
+            self._child.channel.send_shared(message, list(fds))
+        else:
+            self._child.channel.send(message)
+
+    def check(self) -> None:
+        """Take note of what it has done.
+
+        Raises:
+            GepipeError: It has failed, or has ended.
+        """
+        if self._error is not None:
+            raise self._error
+        channel = self._child.channel
+        channel.flush()
+        for kind, *fields in channel.receive():
+            if kind == "made":
+                self.made.add(fields[0])
+            elif kind == "done":
+                self._done = True
+            elif kind == "failed":
+                self._error = GepipeError(fields[0])
+        if channel.ended and self._error is None and not self._done:
+            how = self._child.reap()
+            self._error = GepipeError(
+                f"the {self._name} process was lost ({how}); run again with --resume"
+            )
+        if self._error is not None:
+            raise self._error
+
+    def gone(self) -> GepipeError:
+        """Wait for the reason why it is ending, and return it."""
+        try:
+            while True:
+                self._wait()
+                self.check()
+        except GepipeError as error:
+            return error
+
+    def wait_made(self, names: Collection[str]) -> None:
+        """Wait until all of `names` are made.
+
+        Raises:
+            GepipeError: It has failed, or has ended.
+        """
+        self.check()
+        while not self.made.issuperset(names):
+            self._wait()
+            self.check()
+
+    def finish(self) -> None:
+        """Have it complete all that was begun, and wait for it.
+
+        Raises:
+            GepipeError: It has failed, or has ended.
+        """
+        self.send(("finish",))
+        while not self._done:
+            self._wait()
+            self.check()
+        self.close()
+
+    def close(self) -> None:
+        """End the process, whatever it does. Closing twice is harmless."""
+        child = self._child
+        if child.channel.fileno() >= 0:
+            child.kill()
+            child.reap()
+
+    def _wait(self) -> None:
+        channel = self._child.channel
+        poll = select.poll()
+        poll.register(channel.fileno(), select.POLLIN | (select.POLLOUT if channel.backlog else 0))
+        poll.poll()
+
+
+class Workshop(Protocol):
+    """What the process does."""
+
+    def do(self, kind: str, fields: tuple[Any, ...], fds: list[int]) -> Iterable[str]:
+        """Do what a message asks for; yields the names of files that are in their places.
+
+        Raises:
+            GepipeError: A file cannot be made.
+        """
+        ...
+
+    def finish(self) -> Iterable[str]:
+        """Complete all that was begun; yields names as `do`."""
+        ...
+
+    def drop(self) -> None:
+        """Remove what will not be whole."""
+
+
+def serve(sock: socket.socket, workshop: Workshop) -> NoReturn:
+    """Run the process: does not return, and ends with the supervisor at the latest."""
+    tuning.quiet_signals()
+    tuning.speak_on_standard_error()
+    tuning.die_with_parent()
+    tuning.let_server_end()
+    tuning.keep_freed_memory()
+    channel = WorkerChannel(sock)
+    try:
+        while (message := channel.receive()) is not None:
+            kind, *fields = message
+            finishing = kind == "finish"
+            done = (
+                workshop.finish()
+                if finishing
+                else workshop.do(kind, tuple(fields), channel.take_fds())
+            )
+            for name in done:
+                channel.send(("made", name))
+            if finishing:
+                channel.send(("done",))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the supervisor must hear of it
+        ours = isinstance(error, GepipeError)
+        channel.send(("failed", str(error) if ours else traceback.format_exc().rstrip()))
+    finally:
+        workshop.drop()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(0)

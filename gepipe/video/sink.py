@@ -1,0 +1,273 @@
+"""The sink for films: JSON lines, and beside them an MP4 of each video with the results drawn."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from gepipe.errors import ConfigError
+from gepipe.io.jsonl import encode_json
+from gepipe.io.linked import LinkedLines
+from gepipe.io.records import RecordFile, close_all
+from gepipe.io.sink import Mark, Record
+from gepipe.io.source import PLUGIN_CONFIG
+from gepipe.video.maker import Maker
+
+if TYPE_CHECKING:
+    from gepipe.io.failures import Failure
+    from gepipe.io.original import Origin
+    from gepipe.video.frame import Frames
+
+#: What a file name may take of its source's; file systems allow 255 bytes.
+_STEM_BYTES = 200
+
+
+@dataclass(frozen=True)
+class VideoSink:
+    """JSON lines, each with the name of its film, and a folder of MP4s with the results drawn.
+
+    A film has the frames and the time stamps of its video, is H.264 that browsers play, and is
+    called by number and name of it, as in `000-street.mp4`; sizes that are odd grow by one pixel.
+    Drawn are boxes, texts and classes, as by `annotated`. A frame without a result stays as it is.
+    A film appears when it is whole. A run that is stopped drops the one that it is at, and
+    `--resume` goes on at the first frame of that video.
+
+    Args:
+        path: The file of lines. Failed inputs are listed beside it, in `<stem>.failures.jsonl`.
+        folder: Where the films go; by default the path without its ending.
+        crf: How much may be lost for a small file: 0 nothing, 18 hardly visible, 51 all.
+        preset: How much work the encoder puts into a small file.
+        scale: Size of lines and letters; 1 suits the picture's size.
+        font: A TrueType or OpenType font file, for labels that are not ASCII; without it these
+            become numbers of classes.
+    """
+
+    path: str
+    folder: str = ""
+    crf: int = 23
+    preset: Literal[
+        "ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower"
+    ] = "veryfast"
+    scale: float = 1.0
+    font: str = ""
+
+    shorthand: ClassVar[str] = "path"
+    #: The feed leaves the memory of frames to this sink, see `gepipe.video.frame.Frames`.
+    keeps_frames: ClassVar[bool] = True
+    __pydantic_config__: ClassVar[dict[str, str]] = PLUGIN_CONFIG
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.crf <= 51:
+            raise ValueError(f"crf is {self.crf}; expected 0 to 51")
+        if self.scale <= 0:
+            raise ValueError(f"scale is {self.scale}; expected more than 0")
+
+    @property
+    def films(self) -> Path:
+        """The folder of films."""
+        path = Path(self.path)
+        return Path(self.folder or path.with_name(path.stem if path.suffix else f"{path}.films"))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know of a run into it."""
+        return (f"films go into the folder {str(self.films)!r}",)
+
+    @property
+    def encoder(self) -> FrameAnnotator:
+        """Draws a result into its frame, and encodes it as JSON."""
+        return FrameAnnotator(self.scale, self.font)
+
+    def open(self) -> VideoFile:
+        """Open and lock the file of lines, and create the folder.
+
+        Raises:
+            ConfigError: PyAV is missing, or something cannot be written.
+        """
+        if find_spec("av") is None:
+            raise ConfigError("the sink video needs PyAV; pip install 'gepipe[video]'")
+        records = RecordFile(self.path)
+        try:
+            return VideoFile(
+                records, self.films, self.films / f".{Path(self.path).stem}.parts", self
+            )
+        except BaseException:
+            records.close()
+            raise
+
+
+@dataclass(frozen=True)
+class FrameAnnotator:
+    """Draws in a post worker, into the frame where it lies. The payload is the JSON."""
+
+    scale: float
+    font: str
+
+    takes_origin: ClassVar[bool] = True
+
+    def __call__(self, result: Any, origin: Origin) -> bytes:
+        """Draw a result, and return it.
+
+        Raises:
+            ItemError: It cannot be drawn.
+        """
+        from gepipe.io.drawing import Style, annotate
+
+        text = encode_json(result)
+        annotate(origin.picture(), result, Style(self.scale, self.font))
+        return text
+
+
+class VideoFile:
+    """Open JSON lines, and the films that belong to them.
+
+    Args:
+        records: The file of lines.
+        folder: Of the films; created.
+        parts: Where films are made; created anew.
+        sink: How.
+    """
+
+    by_source: ClassVar[bool] = True
+
+    def __init__(self, records: RecordFile, folder: Path, parts: Path, sink: VideoSink) -> None:
+        self._lines = LinkedLines(records, folder, "film")
+        self._folder = folder
+        self._parts = parts
+        self._sink = sink
+        self._frames: Frames | None = None
+        self._maker: Maker | None = None
+        self._names: dict[int, str] = {}  # index to film, of what is being written
+        self._film = ""  # the one that the last frame went to
+        self._over: list[str] = []  # films that got their last frame, but were not told so yet
+        self._ended: list[str] = []  # those that were
+        try:
+            shutil.rmtree(parts, ignore_errors=True)  # of a run that was killed
+            parts.mkdir(parents=True)
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+            raise ConfigError(f"cannot create the folder {str(parts)!r}: {why}") from error
+
+    def attach(self, feed: Any) -> None:
+        """Take the feed whose frames the films are made of, and start the encoder.
+
+        Raises:
+            ConfigError: The inputs are no videos.
+            WorkerStartError: The encoder does not start.
+        """
+        if not hasattr(feed, "keep_frame"):
+            raise ConfigError(
+                "the sink video takes videos, not pictures; use the sink annotated for those"
+            )
+        self._frames = feed
+        args = (str(self._folder), str(self._parts), self._sink.crf, self._sink.preset)
+        self._maker = Maker("encoder", _encode, args)
+        freed = feed.lend(self._maker.gone)
+        try:
+            self._maker.send(("memory", feed.memory.nbytes), [feed.memory.fd, freed])
+        finally:
+            os.close(freed)
+
+    def clear(self) -> None:
+        """Drop what an earlier run left: its lines, and the films that belong to them."""
+        self.cut(0)
+
+    def scan(self) -> Iterator[Mark]:
+        """Yield the whole records on disk, up to the first whose film is missing."""
+        return self._lines.scan()
+
+    def source_of(self, mark: Mark) -> str:
+        """Return the source that a record names."""
+        return self._lines.source_of(mark)
+
+    def spelled(self, source: str) -> str:
+        """Return how the file spells `source`: as it is."""
+        return source
+
+    def cut(self, end: int) -> None:
+        """Drop everything behind a mark's `end`, films too."""
+        self._lines.cut(end)
+
+    def see(self, outcomes: Sequence[Record | Failure]) -> None:
+        """Pass the frames of outcomes on to the encoder; called before they are written.
+
+        Raises:
+            GepipeError: The encoder has failed.
+        """
+        frames, maker = self._frames, self._maker
+        assert frames is not None
+        assert maker is not None
+        self._end_films(maker)
+        self._names.clear()
+        batch: list[tuple[int, int, int, float]] = []
+        for outcome in outcomes:
+            frame = frames.keep_frame(outcome.index)
+            if frame is None:  # there never was a picture
+                continue
+            name = self._names[outcome.index] = _film_name(frame.video, outcome.source)
+            if name != self._film:
+                if batch:
+                    maker.send(("frames", self._film, batch))
+                if self._film and not frames.live:
+                    self._over.append(self._film)
+                self._film, batch = name, []
+            batch.append(frame[:4])
+        if batch:
+            maker.send(("frames", self._film, batch))
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Append the lines.
+
+        Raises:
+            GepipeError: That fails. What is in the file stays an exact prefix.
+        """
+        self._lines.write(records, self._names)
+
+    def close(self, *, complete: bool) -> None:
+        """Bring the lines and all films to the disk, or drop the film that was not to its end."""
+        close_all(self._lines.close, partial(self._close_films, complete=complete), self._tidy)
+
+    def _end_films(self, maker: Maker) -> None:
+        """End films whose last outcomes are in the files: no film appears before its lines."""
+        for name in self._over:
+            maker.send(("end", name))
+        self._ended += self._over
+        self._over.clear()
+
+    def _close_films(self, *, complete: bool) -> None:
+        maker, self._maker = self._maker, None
+        if maker is None:
+            return
+        try:
+            if complete or (self._frames is not None and self._frames.live):
+                maker.finish()
+            elif not maker.failed:
+                self._end_films(maker)
+                maker.wait_made(self._ended)
+        finally:
+            maker.close()
+
+    def _tidy(self) -> None:
+        shutil.rmtree(self._parts, ignore_errors=True)
+        with suppress(OSError):  # it holds films
+            self._folder.rmdir()
+
+
+def _encode(*args: Any) -> None:
+    """Run the encoder process. PyAV is loaded there only."""
+    from gepipe.video import encoder
+
+    encoder.main(*args)
+
+
+def _film_name(video: int, source: str) -> str:
+    path = Path(source.rpartition("#frame=")[0] or source)
+    stem = os.fsencode(path.stem)[:_STEM_BYTES].decode("utf-8", "surrogateescape")
+    return f"{video:03}-{stem}.mp4"
