@@ -17,11 +17,16 @@ from gepipe.errors import ClosedError, ConfigError, GepipeError, InternalError, 
 from gepipe.io.failures import FailuresFile, beside, failures_path, read_failures
 from gepipe.io.job import Inputs, Job, gepipe_version
 from gepipe.io.records import close_all
-from gepipe.io.resume import require_same_inputs, require_same_pipeline, stopped_at
+from gepipe.io.resume import (
+    begin_of_video,
+    require_same_inputs,
+    require_same_pipeline,
+    stopped_at,
+)
 from gepipe.io.sink import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from typing_extensions import Self
 
@@ -61,6 +66,7 @@ class Outputs:
         self._job = job
         self._fresh = False
         self._results: SinkFile | None = None
+        self._see: Callable[[Sequence[Record | Failure]], None] | None = None
         self._failures: FailuresFile | None = None
 
     @classmethod
@@ -74,6 +80,7 @@ class Outputs:
         resume: bool = False,
         first: int = 0,
         last: int | None = None,
+        ordered: bool = False,
     ) -> Self:
         """Open the files of a job, or cut them back to where its last run got.
 
@@ -88,6 +95,8 @@ class Outputs:
             resume: Whether to go on with what is there. Otherwise it is replaced.
             first: Index of the first input, where a run does only a range of the list.
             last: Index behind the last input of that range.
+            ordered: Whether results depend on those before them in the same video, so that a run
+                can only go on at the first frame of one.
 
         Raises:
             ConfigError: The files cannot be written or belong to a run that is going on; or, to
@@ -122,15 +131,26 @@ class Outputs:
             )
         with ExitStack() as stack:
             self._results = results = sink.open()
+            self._see = getattr(results, "see", None)
             stack.callback(results.close, complete=False)
             self._failures = failures = FailuresFile(self.failures_path)
             stack.callback(failures.close)
             if earlier is not None:
-                self._go_on(earlier, manifest, first)
+                self._go_on(earlier, manifest, first, ordered=ordered)
                 job.save(self.job_path)
             self._fresh = earlier is None
             stack.pop_all()
         return self
+
+    def attach(self, feed: Any) -> None:
+        """Show the feed of the run to a sink that keeps frames of it. Before `begin`.
+
+        Raises:
+            GepipeError: The sink cannot work with this feed.
+        """
+        attach = getattr(self._results, "attach", None)
+        if attach is not None:
+            attach(feed)
 
     def begin(self) -> None:
         """Drop what an earlier job left. The first `write` does it too."""
@@ -154,6 +174,7 @@ class Outputs:
         self.begin()
         records: list[Record] = []
         failed: list[Failure] = []
+        outcomes = list(outcomes)
         expected = self.next
         for outcome in outcomes:
             if outcome.index != expected:
@@ -163,6 +184,8 @@ class Outputs:
                 records.append(outcome)
             else:
                 failed.append(outcome)  # type: ignore[arg-type]
+        if self._see is not None:
+            self._see(outcomes)
         if failed:
             self._failures.write(failed)
         if records:
@@ -238,12 +261,17 @@ class Outputs:
         except OSError:
             return None
 
-    def _go_on(self, earlier: Job, manifest: Manifest | None, first: int) -> None:
+    def _go_on(self, earlier: Job, manifest: Manifest | None, first: int, *, ordered: bool) -> None:
         results, failures = self._results, self._failures
         assert results is not None
         assert failures is not None
         require_same_inputs(earlier, self._job, manifest, (results, failures), first)
         point = stopped_at(results.scan(), failures.scan(), first)
+        films = getattr(results, "by_video", False)
+        if (ordered or films) and point.index > first:
+            begin, found = begin_of_video(results, failures, first, point)
+            if not (films and found):  # a line is only found where its film is whole
+                point = begin
         results.cut(point.results_end)
         failures.cut(point.failures_end)
         self.failed = point.failed

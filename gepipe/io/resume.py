@@ -53,6 +53,44 @@ def stopped_at(results: Iterator[Mark], failures: Iterator[Mark], first: int) ->
     return Point(index, ends[True], ends[False], failed)
 
 
+def begin_of_video(
+    results: SinkFile, failures: FailuresFile, first: int, point: Point
+) -> tuple[Point, bool]:
+    """Return where the outcomes begin of the video that the last ones before `point` belong to.
+
+    Inputs that are no frames of a video count as frames of one.
+
+    Args:
+        results: The results.
+        failures: The failures.
+        first: First input of the run.
+        point: How far the run got.
+
+    Returns:
+        Where they begin, and whether there is a result among them.
+    """
+    begin, video, found = Point(first, 0, 0, 0), None, False
+    index, failed = first, 0
+    ends = {True: 0, False: 0}
+    for mark, is_result in _merged(results.scan(), failures.scan()):
+        if index == point.index:
+            break
+        name = video_of((results if is_result else failures).source_of(mark))
+        if name != video:
+            begin, video, found = Point(index, ends[True], ends[False], failed), name, False
+        found |= is_result
+        index += 1
+        failed += not is_result
+        ends[is_result] = mark.end
+    return begin, found
+
+
+def video_of(source: str) -> str:
+    """Return the path in the source of a frame; nothing if it is none."""
+    path, _, number = source.rpartition("#frame=")
+    return path if number.isdigit() else ""
+
+
 def require_same_pipeline(
     earlier: Job, job: Job, difference: Callable[[Any, Any], list[str]]
 ) -> None:

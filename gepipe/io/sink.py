@@ -37,7 +37,12 @@ class Mark(NamedTuple):
 
 
 class SinkFile(Protocol):
-    """A sink's open files, locked for this process. `Outputs` drives it; nobody else does."""
+    """A sink's open files, locked for this process. `Outputs` drives it; nobody else does.
+
+    A sink that needs more than results may also have `attach(feed)`, which is shown the feed before
+    anything is begun; `see(outcomes)`, which is shown all outcomes, failures too, before they are
+    written; and `by_video`, which says that a run can only go on at the first frame of a video.
+    """
 
     def clear(self) -> None:
         """Drop what an earlier run left."""

@@ -135,7 +135,7 @@ class VideoFile:
         sink: How.
     """
 
-    by_source: ClassVar[bool] = True
+    by_video: ClassVar[bool] = True
 
     def __init__(self, records: RecordFile, folder: Path, parts: Path, sink: VideoSink) -> None:
         self._lines = LinkedLines(records, folder, "film")
