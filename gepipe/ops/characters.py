@@ -54,11 +54,11 @@ class Characters:
         # Not splitlines(): it would also split at characters that are entries themselves.
         texts = text.removesuffix("\n").split("\n") if listed is None else listed
         texts = [entry.removesuffix("\r") for entry in texts]
-        if not text.strip() or "" in texts:
-            line = texts.index("") + 1
+        if not texts or "" in texts:
+            line = texts.index("") + 1 if texts else 1
             raise ConfigError(
-                f"characters: {path}: entry {line} is empty; expected the model's characters, one "
-                "a line or as a JSON list, without the blank"
+                f"characters: {path}: entry {line} is missing; expected the model's characters, "
+                "one a line or as a JSON list, without the blank"
             )
         return cls(Path(path), tuple(texts))
 

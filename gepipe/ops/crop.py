@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from gepipe.errors import ConfigError, ItemError
 from gepipe.ops.decode import MAX_PIXELS
 from gepipe.ops.op import Meta
 from gepipe.ops.outline import Outline
 from gepipe.ops.parts import Part, Splitter
-from gepipe.tensors import DYNAMIC, TensorSpec
+from gepipe.tensors import DYNAMIC, TensorSpec, Variants
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,6 +43,8 @@ class Crop(Splitter):
         widths: Widths in pixels that parts are filled up to; what is wider than the largest is
             squeezed into it.
         fill: Value that parts are filled up with, 0 to 255.
+        color: Order of the channels, rgb or bgr, where the next model takes another one than that
+            of decode_image.
     """
 
     shorthand: ClassVar[str | None] = "of"
@@ -51,11 +53,12 @@ class Crop(Splitter):
     height: int | None = None
     widths: tuple[int, ...] = ()
     fill: int = 127
+    color: Literal["rgb", "bgr"] | None = None
 
     def __post_init__(self) -> None:
         if (self.height is None) != (not self.widths):
             raise ValueError("give height and widths together, or neither")
-        if min(self.height or 1, *self.widths, 1) < 1:
+        if self.height is not None and min(self.height, *self.widths) < 1:
             raise ValueError(
                 f"height and widths must be at least 1, not {self.height}, {list(self.widths)}"
             )
@@ -121,6 +124,8 @@ class Crop(Splitter):
         picture = cut(value.picture(), outline)
         if not outline.straight and _is_upright(outline):
             picture = cutting.turned(picture)
+        if self.color not in (None, value.color):
+            picture = cutting.recolored(picture)
         meta["filled"] = [inner[1], outer[1]]
         return cutting.fitted(picture, inner, outer, self.fill)
 
@@ -128,6 +133,14 @@ class Crop(Splitter):
         """Return an 8-bit picture in colour, its height known where `height` is given."""
         width = self.widths[0] if len(self.widths) == 1 else DYNAMIC
         return TensorSpec("", "uint8", (self.height or DYNAMIC, width, 3))
+
+    def variants(self, given: Variants | None) -> Variants | None:
+        """Return the pictures of each of `widths`, where they are given."""
+        if self.height is None:
+            return super().variants(given)
+        widths = sorted(set(self.widths), reverse=True)
+        specs = (TensorSpec("", "uint8", (self.height, width, 3)) for width in widths)
+        return Variants(tuple(specs), complete=True)
 
     def _outline(self, facts: Mapping[str, Any]) -> Outline:
         outline = Outline.of(facts)

@@ -59,6 +59,13 @@ def turned(picture: NDArray[Any]) -> NDArray[Any]:
     return np.rot90(picture)
 
 
+def recolored(picture: NDArray[Any]) -> NDArray[Any]:
+    """Return a picture with its channels in the opposite order; of one channel, three."""
+    if picture.shape[2] == 1:
+        return np.repeat(picture, 3, axis=2)
+    return np.ascontiguousarray(picture[:, :, ::-1])
+
+
 def fitted(
     picture: NDArray[Any], inner: tuple[int, int], outer: tuple[int, int], fill: int
 ) -> NDArray[Any]:

@@ -21,10 +21,12 @@ class Part(NamedTuple):
             of the pipeline's `decode_image`; shared by the parts of an item, not to be changed.
             Raises `ItemError` where that fails.
         facts: What `Splitter.parts` said of this part; plain values.
+        color: The colour order of the picture.
     """
 
     picture: Callable[[], NDArray[Any]]
     facts: dict[str, Any]
+    color: Literal["rgb", "bgr", "gray"] = "rgb"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ def test_ready_pipelines_are_yaml_and_use_registered_names(name):
     pipeline = yaml.safe_load(bundle.pipeline_text(name))["pipeline"]
 
     ops = [op for stage in pipeline["stages"] for op in stage.get("ops", [])]
-    used = {name for op in ops for name in op}
+    used = {op if isinstance(op, str) else next(iter(op)) for op in ops}
     assert used <= set(plugins.names("ops"))
     assert set(pipeline["source"]) <= set(plugins.names("sources"))
     assert set(pipeline["sink"]) <= set(plugins.names("sinks"))
