@@ -99,12 +99,11 @@ class Crop(Splitter):
         return [dict(entry) for entry in value[self.key(value)]]
 
     def part_size(self, facts: Mapping[str, Any]) -> tuple[int, int] | None:
-        """Return height and width of a part; None where its facts say nothing of its place."""
+        """Return height and width of a part; of one without a place, which will fail, any."""
         try:
-            height, width = self._sizes(self._outline(facts))[1]
+            return self._sizes(self._outline(facts))[1]
         except ItemError:
-            return None
-        return height, width
+            return self.height or 1, min(self.widths, default=1)
 
     def __call__(self, value: Part, meta: Meta) -> NDArray[Any]:
         """Return the part, `(height, width, 3)` uint8.

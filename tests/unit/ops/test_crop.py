@@ -77,7 +77,8 @@ def test_a_picture_without_boxes_has_no_parts():
     ],
 )
 def test_a_part_without_a_place_fails_alone(facts):
-    assert Crop().part_size(facts) is None
+    assert Crop().part_size(facts) == (1, 1)
+    assert TEXT.part_size(facts) == (48, 320)
     with pytest.raises(ItemError, match="expected a polygon of four points"):
         Crop()(Part(picture, facts), {})
 
