@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gepipe.engines.lengths import Lengths
-    from gepipe.tensors import TensorSpec
+    from gepipe.room import Room
+    from gepipe.tensors import TensorSpec, Variants
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class EngineOptions:
         timeout_s: Limit of one execution, for an engine that keeps time; None for none.
         made: What the stage before makes of an item, where that is known: it chooses for a model
             that takes several shapes. Of several inputs, it is what each is given.
+        variants: How large the items are that the stage before makes, where they differ in their
+            shapes and that is known; None otherwise.
         lengths: Lengths that a batch of texts may be executed at; None where there is one only.
         extra: Options written under the engine's name in the YAML.
     """
@@ -38,6 +41,7 @@ class EngineOptions:
     gears: tuple[int, ...] = ()
     timeout_s: float | None = None
     made: TensorSpec | None = None
+    variants: Variants | None = None
     lengths: Lengths | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -51,6 +55,8 @@ class Engine(Protocol):
         gears: Batch sizes the model takes, ascending; empty means any.
         in_flight: How many batches may be submitted before the first is collected.
         notes: Facts worth telling the user once, such as the provider in use.
+        largest: The most bytes that a row of each output has, given `EngineOptions.variants`. Only
+            an engine has it that executes models of open sizes, and where the outputs' are open.
         on_cpu: Whether it computes on the CPU: it then shares the cores with the workers, has one
             device, and is given the number of threads it may use.
         keeps_time: Whether it ends an execution past `EngineOptions.timeout_s` by itself, with a
@@ -78,7 +84,7 @@ class Engine(Protocol):
     def submit(
         self,
         inputs: Mapping[str, NDArray[Any]],
-        outputs: Mapping[str, NDArray[Any]],
+        outputs: Mapping[str, NDArray[Any] | Room],
         count: int,
     ) -> Any:
         """Start the inference of `count` rows.
@@ -87,7 +93,8 @@ class Engine(Protocol):
             inputs: Name to (rows, …) array, rows ≥ count; a view into the input slot that stays
                 valid until the batch is collected. Not modified.
             outputs: Name to (rows, …) array; a view into the output slot, filled for the first
-                `count` rows by the time `collect` returns. Rows beyond stay untouched.
+                `count` rows by the time `collect` returns. Rows beyond stay untouched. For an
+                output of open extents it is room, whose shape the engine settles.
             count: Rows that hold items, at least 1. Padding to a gear is the engine's affair.
 
         Returns:

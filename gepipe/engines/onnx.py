@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
+from gepipe.engines.elastic import OutputShapes, opened
 from gepipe.engines.gears import portions
 from gepipe.engines.lengths import Cut
-from gepipe.errors import ConfigError, ModelLoadError, TensorMismatchError
+from gepipe.errors import BackendError, ConfigError, ItemError, ModelLoadError, TensorMismatchError
 from gepipe.tensors import DTYPES, DYNAMIC, TensorSpec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gepipe.engines.engine import EngineOptions
+    from gepipe.room import Room
+    from gepipe.tensors import Variants
 
 _PROVIDER: Final = "CPUExecutionProvider"
 #: ONNX Runtime's names of element types, where they differ from NumPy's.
@@ -40,6 +43,11 @@ class OnnxEngine:
         # Spinning threads would take the cores from the pre workers.
         session_options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         session_options.log_severity_level = 3
+        if options.variants is not None:
+            # An arena grows with each new shape and gives nothing back, and plans of memory are
+            # kept for each.
+            session_options.enable_cpu_mem_arena = False
+            session_options.enable_mem_pattern = False
         try:
             self._session: Any = onnxruntime.InferenceSession(
                 str(model), session_options, providers=[_PROVIDER]
@@ -53,7 +61,12 @@ class OnnxEngine:
         version = onnxruntime.__version__
         self.notes = (f"ONNX Runtime {version} on the CPU, {options.threads} thread{plural}",)
         self._cut = Cut.for_model(options.lengths, self.inputs, self.outputs)
-        self._probe_outputs(model, options.made)
+        self._model = model
+        self._shapes = OutputShapes()
+        self.largest: tuple[int, ...] = ()
+        self._probe_outputs(options.made)
+        if options.variants is not None:
+            self._measure(options.variants)
         if options.timeout_s is not None:
             self._warm_up(max(1, options.batch_size))
 
@@ -77,10 +90,14 @@ class OnnxEngine:
     def submit(
         self,
         inputs: Mapping[str, NDArray[Any]],
-        outputs: Mapping[str, NDArray[Any]],
+        outputs: Mapping[str, NDArray[Any] | Room],
         count: int,
     ) -> None:
         """Execute `count` rows; the call returns when the outputs are filled."""
+        if self.largest:
+            self._submit_open(inputs, outputs, count)
+            return
+        outputs = cast("Mapping[str, NDArray[Any]]", outputs)
         if self._cut is None:
             self._submit(inputs, outputs, count)
             return
@@ -107,6 +124,39 @@ class OnnxEngine:
             for name, array in outs.items():
                 array[:] = padded_outs[name][:rows]
 
+    def _submit_open(
+        self,
+        inputs: Mapping[str, NDArray[Any]],
+        outputs: Mapping[str, NDArray[Any] | Room],
+        count: int,
+    ) -> None:
+        rows = self._shapes.of(inputs)
+        if rows is not None:
+            try:
+                self._submit(inputs, opened(outputs, rows), count)
+            except ItemError:
+                raise
+            except Exception:  # noqa: BLE001 - told by the execution that finds out
+                self._shapes.forget()
+            else:
+                return
+        _, first, gear = next(portions(count, self.gears))
+        ins = {name: array[:first] for name, array in inputs.items()}
+        if first < gear:
+            ins = _padded(ins, gear)
+            for name, array in inputs.items():
+                ins[name][:first] = array[:first]
+        results = self._run(ins)
+        outs = opened(outputs, self._shapes.learn(inputs, results))
+        for array, result in zip(outs.values(), results, strict=True):
+            array[:first] = result[:first]
+        if first < count:
+            self._submit(
+                {name: array[first:] for name, array in inputs.items()},
+                {name: array[first:] for name, array in outs.items()},
+                count - first,
+            )
+
     def collect(self, pending: None) -> None:
         """Nothing to wait for: `submit` has done the work."""
 
@@ -124,6 +174,44 @@ class OnnxEngine:
             binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
         self._session.run_with_iobinding(binding)
 
+    def _run(self, inputs: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+        """Return the outputs of one execution, in order, wherever they are."""
+        rows = next(iter(inputs.values())).shape[0]
+        names = [spec.name for spec in self.outputs]
+        try:
+            results: list[NDArray[Any]] = self._session.run(names, dict(inputs))
+        except Exception as error:  # ONNX Runtime raises classes without a common base
+            shapes = ", ".join(str(list(array.shape)) for array in inputs.values())
+            raise BackendError(
+                f"{self._model}: an execution for {shapes} failed: {error}; if the model takes "
+                "multiples of a number only, such as 32, set multiple_of in resize"
+            ) from error
+        for spec, result in zip(self.outputs, results, strict=True):
+            if not result.ndim or result.shape[0] != rows:
+                raise _no_batch(spec.name, result.shape, rows, self._model)
+        return results
+
+    def _measure(self, variants: Variants) -> None:
+        """Find out how large outputs become, by executing the largest inputs.
+
+        That there is memory enough for them shows here too, and not in the middle of a run.
+        """
+        import numpy as np
+
+        if all(spec.row.is_static for spec in self.outputs):
+            return
+        rows = self.gears[0] if self.gears else 1
+        sizes = []
+        for made in variants.specs:
+            closed = [_closed(spec.row, made) for spec in self.inputs]
+            if not all(spec.is_static for spec in closed):
+                return
+            results = self._run(
+                {spec.name: np.zeros((rows, *spec.shape), spec.dtype) for spec in closed}
+            )
+            sizes.append([result.nbytes // rows for result in results])
+        self.largest = tuple(map(max, zip(*sizes, strict=True)))
+
     def _warm_up(self, rows: int) -> None:
         """Execute once, so that the limit of an execution is not for the first, slower one."""
         import numpy as np
@@ -135,7 +223,7 @@ class OnnxEngine:
                 rows,
             )
 
-    def _probe_outputs(self, model: Path, made: TensorSpec | None) -> None:
+    def _probe_outputs(self, made: TensorSpec | None) -> None:
         """Learn output extents that the model does not declare, by one execution on zeros.
 
         Extents of inputs that are open are those of what the stage before makes.
@@ -149,13 +237,10 @@ class OnnxEngine:
         if not all(spec.is_static for spec in shapes.values()):
             return
         zeros = {name: np.zeros((rows, *spec.shape), spec.dtype) for name, spec in shapes.items()}
-        results = self._session.run([spec.name for spec in self.outputs], zeros)
-        specs = []
-        for spec, result in zip(self.outputs, results, strict=True):
-            if not result.ndim or result.shape[0] != rows:
-                raise _no_batch(spec.name, result.shape, rows, model)
-            specs.append(TensorSpec(spec.name, spec.dtype, (spec.shape[0], *result.shape[1:])))
-        self.outputs = tuple(specs)
+        self.outputs = tuple(
+            TensorSpec(spec.name, spec.dtype, (spec.shape[0], *result.shape[1:]))
+            for spec, result in zip(self.outputs, self._run(zeros), strict=True)
+        )
 
 
 def _padded(arrays: Mapping[str, NDArray[Any]], rows: int) -> dict[str, NDArray[Any]]:

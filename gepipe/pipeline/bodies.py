@@ -16,10 +16,13 @@ from gepipe.io.original import Origin, Original
 from gepipe.io.source import Reader
 from gepipe.ops.plan import PostProgram, PreProgram
 from gepipe.pipeline.meta import decode, encode
+from gepipe.runtime.memory import SharedBuffer
 from gepipe.runtime.worker import ModelInfo
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from gepipe.room import Room
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +49,11 @@ class PreBody:
         _one_thread()
         self.program.setup()
 
-    def write(self, payload: bytes, rows: Mapping[str, NDArray[Any]]) -> bytes:
+    def attach(self, buffer: SharedBuffer) -> None:
+        """Take memory that payloads point into."""
+        _hand_over(buffer, self.reader)
+
+    def write(self, payload: Any, rows: Mapping[str, NDArray[Any] | Room]) -> bytes:
         """See `gepipe.runtime.worker.Writer`."""
         meta: dict[str, Any] = {}
         self.program(self.reader.read(payload), meta, rows)
@@ -84,12 +91,13 @@ class InferBody:
             tuple(self._open.gears),
             tuple(self._open.notes),
             self.in_flight,
+            tuple(getattr(self._open, "largest", ())),
         )
 
     def submit(
         self,
         inputs: Mapping[str, NDArray[Any]],
-        outputs: Mapping[str, NDArray[Any]],
+        outputs: Mapping[str, NDArray[Any] | Room],
         count: int,
     ) -> Any:
         """See `gepipe.engines.engine.Engine.submit`."""
@@ -116,7 +124,7 @@ class PostBody:
 
     Attributes:
         program: The stage's operators.
-        encode: The sink's encoder.
+        encode: The sink's encoder; one that has `takes_meta` set is given the item's meta too.
         nan: `fail`, `keep` or `warn`: what to do with an item whose outputs hold NaN.
         original: Reads inputs once more, where the encoder is given their `Origin` too.
     """
@@ -132,13 +140,19 @@ class PostBody:
         _one_thread()
         self.program.setup()
 
+    def attach(self, buffer: SharedBuffer) -> None:
+        """Take memory that the payloads of items point into that are read once more."""
+        _hand_over(buffer, self.original)
+
     def read(self, rows: Mapping[str, NDArray[Any]], meta: bytes) -> bytes:
         """See `gepipe.runtime.worker.Reader`."""
         if self.nan != "keep":
             self._look_for_nan(rows)
         facts = decode(meta)
         if self.original is None:
-            return self.encode(self.program(rows, facts))
+            made = self.program(rows, facts)
+            takes_meta = getattr(self.encode, "takes_meta", False)
+            return self.encode(made, facts) if takes_meta else self.encode(made)
         payload = facts.pop(_PAYLOAD)
         result = self.program(rows, facts)
         return self.encode(result, Origin(facts, partial(self.original.picture, payload)))
@@ -161,6 +175,13 @@ class PostBody:
             if not self._warned:
                 self._warned = True
                 log.warning("%s (nan: warn); further items are not reported", text)
+
+
+def _hand_over(buffer: SharedBuffer, reader: Any) -> None:
+    if hasattr(reader, "attach"):
+        reader.attach(buffer)
+    else:
+        buffer.close()
 
 
 def _one_thread() -> None:

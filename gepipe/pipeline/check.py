@@ -279,7 +279,7 @@ def _check_neighbours(
 
 
 def _try_inputs(spec: PipelineSpec, source: Source, slots: SlotPlan) -> None:
-    trial = Trial.of(spec, source, slots.inputs.tensors)
+    trial = Trial.of(spec, source, slots.inputs)
     body = pickled(trial, spec.pre.name)
     (outcome,) = set_up([("pre", body)], environ=worker_environment())
     if isinstance(outcome, GepipeError):

@@ -15,10 +15,11 @@ from gepipe.ops.plan import plan_pre
 from gepipe.ops.text import Tokenize
 from gepipe.pipeline.fit import fit_devices
 from gepipe.pipeline.neighbours import input_mismatches
+from gepipe.pipeline.rows import input_rows, row_batch
 from gepipe.runtime.memory import SlotLayout
 from gepipe.runtime.options import SlotPlan
 from gepipe.spec.settled import wished_batch
-from gepipe.tensors import DYNAMIC, TensorSpec
+from gepipe.tensors import TensorSpec, Variants
 
 if TYPE_CHECKING:
     from gepipe.runtime.worker import ModelInfo
@@ -131,7 +132,7 @@ def plan_start(spec: PipelineSpec, cpus: int | None = None, *, thorough: bool = 
     post = spec.post.stream_count
     if post == "auto":
         post = 1 if cpus < 8 else 2
-    made = _made(spec)
+    made, variants = _made(spec)
     options = tuple(
         EngineOptions(
             device=device,
@@ -141,6 +142,7 @@ def plan_start(spec: PipelineSpec, cpus: int | None = None, *, thorough: bool = 
             gears=tuple(infer.gears),
             timeout_s=timeout_s,
             made=made,
+            variants=variants,
             lengths=lengths_of(spec),
             extra=dict(infer.backend.options),
         )
@@ -152,12 +154,15 @@ def plan_start(spec: PipelineSpec, cpus: int | None = None, *, thorough: bool = 
     return StartPlan(name, infer.model, options, on_cpu, pre, post, cpus, timeout_s, tuple(notes))
 
 
-def _made(spec: PipelineSpec) -> TensorSpec | None:
-    """Return what pre makes of an item; None if that is not known before the run."""
+def _made(spec: PipelineSpec) -> tuple[TensorSpec | None, Variants | None]:
+    """Return what pre makes of an item, and at most; None if that is not known before the run."""
+    program = plan_pre(spec.pre.ops)
     try:
-        return plan_pre(spec.pre.ops).output_specs()
+        made, variants = program.output_specs(), program.variants()
     except ConfigError:  # told where it is compared with the model
-        return None
+        return None, None
+    bounded = variants is not None and variants.is_bounded
+    return made, variants if bounded and made is not None and not made.is_static else None
 
 
 def lengths_of(spec: PipelineSpec) -> Lengths | None:
@@ -219,16 +224,20 @@ def _pre_workers(cpus: int, infer_workers: int, *, on_cpu: bool) -> int:
     return min(cpus, max(2, cpus - infer_workers - 1))
 
 
-def plan_slots(spec: PipelineSpec, start: StartPlan, info: ModelInfo) -> SlotPlan:
+def plan_slots(
+    spec: PipelineSpec, start: StartPlan, info: ModelInfo, *, known: bool = False
+) -> SlotPlan:
     """Lay out the slots for an open model.
 
     Args:
         spec: The pipeline.
         start: The plan so far: each infer worker has double buffers of its own.
         info: What the model says of itself.
+        known: Whether the source tells the shape of each item, so that those of one shape are
+            batched. Otherwise items of shapes of their own go through the model one by one.
 
     Raises:
-        ConfigError: No item that pre makes can fit the model.
+        ConfigError: No item that pre makes can fit the model, or it may make too large ones.
         TensorMismatchError: An extent of a tensor cannot be known.
         BackendError: The slots do not fit into memory.
     """
@@ -239,22 +248,26 @@ def plan_slots(spec: PipelineSpec, start: StartPlan, info: ModelInfo) -> SlotPla
         batch = _best_batch(info.gears, _CPU_BATCH if start.on_cpu else _BATCH)
     for mismatch in input_mismatches(spec, info):
         raise ConfigError(mismatch)
-    inputs = _known_inputs(spec, info)
+    rows = input_rows(spec, info)
+    # A batch in flight keeps its slots beside the two halves of the double buffer.
+    depth = (spec.depth + info.in_flight - 1) * len(start.engines)
+    if rows.is_open and not known:
+        batch = row_batch(spec)
+        depth += start.pre_workers  # each fills a batch by itself
     for row in info.outputs:
-        if not row.is_static:
+        if not row.is_static and not info.largest:
             raise TensorMismatchError(
                 f"{spec.infer.name}: output {row} has extents that depend on the input; expected "
                 "known ones"
             )
-    # A batch in flight keeps its slots beside the two halves of the double buffer.
-    depth = (spec.depth + info.in_flight - 1) * len(start.engines)
-    plan = SlotPlan(SlotLayout.of(inputs, batch), SlotLayout.of(info.outputs, batch), depth)
+    outputs = SlotLayout.of(info.outputs, batch, info.largest)
+    plan = SlotPlan(SlotLayout.of(rows.specs, batch, rows.largest), outputs, depth)
     available = machine.available_memory()
     if plan.nbytes > _MEMORY_SHARE * available:
         raise BackendError(
             f"slots need {plan.nbytes / 2**30:.2f} GiB ({depth} a link, {batch} rows each), "
             f"but only {available / 2**30:.2f} GiB of memory are available; "
-            "use a smaller batch_size or depth"
+            f"use a smaller {'max_side' if rows.is_open else 'batch_size'} or depth"
         )
     return plan
 
@@ -272,25 +285,3 @@ def _batch_that_holds(gears: Sequence[int], wanted: int) -> int:
         return wanted
     fitting = [gear for gear in gears if gear >= wanted]
     return min(fitting) if fitting else max(gears) * -(-wanted // max(gears))
-
-
-def _known_inputs(spec: PipelineSpec, info: ModelInfo) -> tuple[TensorSpec, ...]:
-    """Return the model's inputs, with open extents filled in from what pre makes."""
-    program = plan_pre(spec.pre.ops)
-    rows = []
-    for row in info.inputs:
-        made = program.output_for(row)
-        if not row.is_static and made is not None and row.accepts(made):
-            shape = tuple(
-                theirs if ours == DYNAMIC else ours
-                for ours, theirs in zip(row.shape, made.shape, strict=True)
-            )
-            row = TensorSpec(row.name, row.dtype, shape)  # noqa: PLW2901 - the completed row
-        if not row.is_static:
-            raise TensorMismatchError(
-                f"{spec.infer.name}: input {row} has open extents, and stage {spec.pre.name!r} "
-                f"makes {made or 'something that is only known when it runs'}; give its operators "
-                "a fixed size, as with `resize: {size: [height, width]}`"
-            )
-        rows.append(row)
-    return tuple(rows)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 from gepipe.errors import ConfigError, ItemError
 from gepipe.ops.plan import plan_pre
 from gepipe.pipeline.bodies import PreBody
+from gepipe.runtime.memory import SharedBuffer, SlotLayout, Slots
 
 if TYPE_CHECKING:
     from gepipe.io.source import Entry, Source
     from gepipe.spec.model import PipelineSpec
-    from gepipe.tensors import TensorSpec
 
 #: Inputs that are looked at, and failures among them that are taken as a sign.
 _TRIED: Final = 8
@@ -30,25 +30,24 @@ class Trial:
     Attributes:
         body: What the worker runs.
         entries: The inputs.
-        rows: What the model takes for one item, all extents known.
+        layout: Where a pre worker writes.
     """
 
     body: PreBody
     entries: Sequence[Entry]
-    rows: Sequence[TensorSpec]
+    layout: SlotLayout
 
     @classmethod
-    def of(cls, spec: PipelineSpec, source: Source, batch: Sequence[TensorSpec]) -> Trial:
+    def of(cls, spec: PipelineSpec, source: Source, layout: SlotLayout) -> Trial:
         """Return a trial of a pipeline's first inputs.
 
         Args:
             spec: The pipeline as it is run.
             source: Its inputs.
-            batch: What the model takes for a batch.
+            layout: Of an input slot.
         """
         entries = tuple(islice(source.entries(), _TRIED))
-        rows = tuple(tensor.row for tensor in batch)
-        return cls(PreBody(source.reader, plan_pre(spec.pre.ops)), entries, rows)
+        return cls(PreBody(source.reader, plan_pre(spec.pre.ops)), entries, layout)
 
     def setup(self) -> None:
         """Try the inputs until one fits.
@@ -56,14 +55,12 @@ class Trial:
         Raises:
             ConfigError: None does, and that does not lie in the files.
         """
-        import numpy as np
-
+        slots = Slots(SharedBuffer.create(self.layout.slot_nbytes), self.layout)
         self.body.setup()
         signs: list[str] = []
         for entry in self.entries:
-            rows = {row.name: np.zeros(row.shape, row.dtype) for row in self.rows}
             try:
-                self.body.write(entry.payload, rows)
+                self.body.write(entry.payload, slots.row(0, 0))
             except ItemError as error:
                 if error.kind not in _OURS:
                     continue

@@ -175,6 +175,13 @@ class Slots:
             for (name, room), shape in zip(self.rooms(slot).items(), shapes or (), strict=True)
         }
 
+    def row(self, slot: int, row: int) -> Mapping[str, NDArray[Any] | Room]:
+        """Return name to array of one row, or to room for it where its shape is open."""
+        if not self._views:
+            return {name: room.part(row, row + 1) for name, room in self.rooms(slot).items()}
+        # The ellipsis keeps a row of rank 0 a view.
+        return {name: view[row, ...] for name, view in self._views[slot].items()}
+
     def rooms(self, slot: int) -> Mapping[str, Room]:
         """Return name to room for a batch of a shape that is yet to be settled."""
         layout, start = self.layout, slot * self.layout.slot_nbytes
