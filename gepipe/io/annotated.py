@@ -111,7 +111,8 @@ class Annotator:
             ItemError: The picture cannot be read again, or the result cannot be drawn.
             ConfigError: The picture cannot be written.
         """
-        from gepipe.io.drawing import Style, annotate
+        from gepipe.io.drawing import annotate
+        from gepipe.io.plates import Style
 
         text = encode_json(result)
         image = origin.picture()

@@ -64,7 +64,7 @@ class Track(Op):
                 f"track takes records with a list of detections, as yolo makes; got {given}",
             )
         tracks = self._tracks
-        tracks.enter(meta.get("source"), meta.get("position", 0), meta.get("frame", 0))
+        tracks.enter(meta.get("video"), meta.get("position", 0), meta.get("frame", 0))
         numbers = tracks.follow(found)
         entries = [{**entry, "track": number} for entry, number in zip(found, numbers, strict=True)]
         record = {**value, "detections": entries, "counts": dict(tracks.counts)}

@@ -118,7 +118,8 @@ class FrameAnnotator:
         Raises:
             ItemError: It cannot be drawn.
         """
-        from gepipe.io.drawing import Style, annotate
+        from gepipe.io.drawing import annotate
+        from gepipe.io.plates import Style
 
         text = encode_json(result)
         annotate(origin.picture(), result, Style(self.scale, self.font))

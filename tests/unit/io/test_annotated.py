@@ -15,12 +15,13 @@ import pytest
 from gepipe.errors import ConfigError, GepipeError, ItemError
 from gepipe.io.annotated import AnnotatedSink
 from gepipe.io.coco import CocoSink
-from gepipe.io.drawing import Style, annotate, color_of
+from gepipe.io.drawing import annotate
 from gepipe.io.failures import Failure
 from gepipe.io.files import FileReader
 from gepipe.io.manifest import Manifest
 from gepipe.io.original import Origin, Original
 from gepipe.io.outputs import Outputs
+from gepipe.io.plates import Style, color_of
 from gepipe.io.sink import Record, Sink
 from gepipe.io.source import Entry
 from gepipe.ops.decode import DecodeImage
