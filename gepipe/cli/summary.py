@@ -111,21 +111,21 @@ class Summary:
 
 def _numbers(job: Job, statistics: Statistics | None) -> dict[str, Any]:
     slowest = statistics.slowest if statistics else None
-    stages = statistics.stages.items() if statistics else ()
+    stages = statistics.stages.values() if statistics else ()
     return {
         "seconds": round(statistics.elapsed_s, 3) if statistics else 0.0,
         "items_per_s": round(statistics.rate, 2) if statistics else 0.0,
         "slowest_stage": slowest.name if slowest else None,
         "stages": {
             stage.name: {
-                "role": role,
+                "role": stage.role,
                 "workers": stage.workers,
                 "items": stage.items,
                 "busy_s": round(stage.busy_s, 3),
                 "utilisation": round(stage.utilisation, 3),
                 "restarts": stage.restarts,
             }
-            for role, stage in stages
+            for stage in stages
         },
         "output": str(job.output),
         "failures_file": str(failures_path(job.output)),

@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 class Reader(Protocol):
     """Reads inputs in a worker. Picklable, and holds no open handle when pickled."""
 
-    def read(self, payload: bytes) -> Any:
+    def read(self, payload: Any) -> Any:
         """Return the input that `payload` stands for: a file's bytes, or an array.
 
         Raises:

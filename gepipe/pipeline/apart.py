@@ -90,8 +90,9 @@ def _identity(path: str | bytes | os.PathLike[str]) -> tuple[int, ...] | None:
 
 def _files_read(spec: PipelineSpec, source: Source) -> Iterator[tuple[str, str | Path]]:
     """Yield what a pipeline reads besides the inputs, and what it is."""
-    if spec.infer.model is not None:
-        yield "the model", spec.infer.model
+    for stage in spec.stages:
+        if stage.role == "infer" and stage.model is not None:
+            yield "the model", stage.model
     if spec.origin is not None:
         yield "the pipeline file", spec.origin
     path = getattr(source, "path", None)
@@ -99,7 +100,7 @@ def _files_read(spec: PipelineSpec, source: Source) -> Iterator[tuple[str, str |
         yield from (("what the inputs are read from", os.fsdecode(file)) for file in source.files())
     elif isinstance(path, str | Path):
         yield "what the inputs are read from", path
-    for op in (*spec.pre.ops, *spec.post.ops):
+    for op in (op for stage in spec.stages if stage.role != "infer" for op in stage.ops):
         for field in fields(op):
             value = getattr(op, field.name)
             for each in value if isinstance(value, tuple) else (value,):

@@ -39,6 +39,7 @@ def make_crews(
     original = Original.of(reader, spec.pre.ops) if twice else None
     pre = PreBody(reader, plan_pre(spec.pre.ops), keep=twice)
     post = PostBody(plan_post(spec.post.ops), encode, spec.infer.nan, original)
+    ordered = any(op.ordered for op in spec.post.ops)
     return {
         "pre": Crew(
             spec.pre.name, [pickled(pre, spec.pre.name)] * start.pre_workers, spec.pre.timeout
@@ -55,8 +56,9 @@ def make_crews(
         ),
         "post": Crew(
             spec.post.name,
-            [pickled(post, spec.post.name)] * start.post_workers,
+            [pickled(post, spec.post.name)] * (1 if ordered else start.post_workers),
             spec.post.timeout,
+            ordered=ordered,
         ),
     }
 

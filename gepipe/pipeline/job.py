@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -15,22 +16,22 @@ from gepipe.io.files import ImageFiles
 from gepipe.io.lines import TextLines
 from gepipe.io.manifest import Manifest
 from gepipe.io.outputs import Outputs
+from gepipe.io.videos import VideoFiles, is_video
 from gepipe.ops.text import Tokenize
 from gepipe.pipeline.apart import require_apart
-from gepipe.pipeline.conversion import prepare
-from gepipe.pipeline.crews import make_crews, worker_environment
-from gepipe.pipeline.plan import StartPlan, plan_slots, plan_start
-from gepipe.runtime.feed import ListedFeed
-from gepipe.runtime.options import RunOptions, Start
-from gepipe.runtime.supervisor import Supervisor
+from gepipe.pipeline.assembly import Plan, assemble, plan
+from gepipe.runtime.options import Start
 from gepipe.spec.normal import difference, normal_form
 from gepipe.spec.parts import shorthand_of, sink_of
+from gepipe.video.feed import VideoFeed
 
 if TYPE_CHECKING:
     from gepipe.io.sink import Sink
     from gepipe.io.source import Source
+    from gepipe.pipeline.chain import Chain
     from gepipe.runtime.events import Outcome
     from gepipe.runtime.statistics import Statistics
+    from gepipe.runtime.supervisor import Supervisor
     from gepipe.spec.model import PipelineSpec
 
 
@@ -59,7 +60,8 @@ class Job:
     """A pipeline, its inputs and its output files.
 
     Attributes:
-        total: Inputs of the job, once they are listed.
+        total: Inputs of the job, once they are listed; of videos their frames, once all are done.
+        videos: How many videos the job has; None where its inputs are others.
         first: Index of the first input that this run has to do.
         batch: Rows of a batch, once the model is open.
         notes: What the user should know so far, such as the engine in use.
@@ -94,12 +96,13 @@ class Job:
         self._sink = _sink(spec, output)
         self._resume = resume
         self._limit = limit
-        self._supervisor: Supervisor | None = None
+        self._supervisor: Supervisor | Chain | None = None
         self._outputs: Outputs | None = None
-        self._start: StartPlan | None = None
+        self._plan: Plan | None = None
         self._engine = ""
         self._stopping = False
         self.total: int | None = None
+        self.videos: int | None = None
         self.batch: int | None = None
         self.first = 0
         self.notes: tuple[str, ...] = ()
@@ -113,6 +116,10 @@ class Job:
     def statistics(self) -> Statistics | None:
         """Return a frozen snapshot of the run; None before it began. Safe in any thread."""
         return self._supervisor.statistics() if self._supervisor is not None else None
+
+    def video_progress(self) -> VideoProgress | None:
+        """Return how far a job over videos is; None for others. Safe in any thread."""
+        return self._feed.progress() if isinstance(self._feed, VideoFeed) else None
 
     @property
     def output(self) -> Path:
@@ -146,15 +153,21 @@ class Job:
             GepipeError: See `gepipe.runtime.supervisor.Supervisor.run`.
         """
         spec = self._prepare()
-        with Manifest.snapshot(self._source, limit=self._limit) as manifest:
-            self.total = len(manifest)
+        frames = has_frames(self._source)
+        limit = None if frames else self._limit
+        with Manifest.snapshot(self._source, limit=limit) as manifest:
+            self.total = None if frames else len(manifest)
+            self.videos = len(manifest) if frames else None
             require_apart(spec, self._source, self._sink, manifest.entries, resume=self._resume)
             with Outputs.open(
                 self._sink,
-                manifest,
+                manifest if self._source.finite else None,
                 normal_form(self._spec),
                 resume=self._resume,
                 difference=difference,
+                last=self._limit if frames else None,
+                unit="frame" if frames else "input",
+                ordered=any(op.ordered for op in self._spec.post.ops),
             ) as outputs:
                 self.notes += (*outputs.notes, *getattr(self._sink, "notes", ()))
                 self.first = outputs.first
@@ -163,6 +176,7 @@ class Job:
                 if not outputs.done:
                     statistics = self._process(spec, manifest, outputs, started)
                 outputs.close("complete")
+                self.total = outputs.next
                 return JobReport(
                     statistics,
                     self.total,
@@ -174,11 +188,10 @@ class Job:
 
     def _prepare(self) -> PipelineSpec:
         """Settle what runs, and with what; return the pipeline as it is run."""
-        spec = prepare(self._spec)
-        self._start = plan_start(spec)
-        self._engine = self._start.engine
-        self.notes = self._start.notes
-        return spec
+        self._plan = planned = plan(self._spec)
+        self._engine = planned.engine
+        self.notes = planned.notes
+        return planned.prepared
 
     def _process(
         self,
@@ -191,12 +204,22 @@ class Job:
             assert supervisor.info is not None
             self.notes += supervisor.info.notes
             self.batch = batch
-            outputs.begin()
-            started()
             # From the start of its batch, so that each batch has the same items as in a run
             # without interruption: the batch's size may show in a result's last digit.
             first = outputs.first - outputs.first % batch
-            feed = ListedFeed(manifest.entries(first), len(manifest) - first)
+            feed = listed_feed(
+                self._source,
+                manifest,
+                batch=batch,
+                first=first,
+                limit=self._limit,
+                keep=keeps_pictures(spec, self._sink),
+            )
+            stack.callback(feed.close)
+            self._feed = feed
+            outputs.attach(feed)
+            outputs.begin()
+            started()
             return Start(feed, first, outputs.first, allowed)
 
         def emit(outcomes: Sequence[Outcome]) -> None:
@@ -205,13 +228,8 @@ class Job:
             outputs.write(outcomes)
 
         allowed = failures_left(spec, len(manifest), outputs.failed)
-        start = self._start
-        assert start is not None
-        with Supervisor(
-            make_crews(spec, start, self._source.reader, self._sink.encoder),
-            lambda info: plan_slots(spec, start, info),
-            RunOptions(environ=worker_environment()),
-        ) as supervisor:
+        assert self._plan is not None
+        with assemble(self._plan, self._source.reader, self._sink.encoder) as supervisor:
             self._supervisor = supervisor
             if self._stopping:
                 supervisor.request_stop()
@@ -263,7 +281,9 @@ def chosen_source(spec: PipelineSpec, inputs: Sequence[str] = ()) -> Source:
     if spec.source is None:
         # Not validated as YAML: a path may be any bytes.
         texts = bool(spec.pre.ops) and isinstance(spec.pre.ops[0], Tokenize)
-        default = TextLines(".") if texts else ImageFiles(".")
+        default: Any = TextLines(".") if texts else ImageFiles(".")
+        if not texts and all(is_video(path) for path in inputs):
+            default = VideoFiles(".")
         return cast("Source", _with_path(default, "--input", list(inputs)))
     return cast("Source", _with_path(spec.source, "--input", list(inputs)))
 

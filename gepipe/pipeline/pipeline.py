@@ -16,17 +16,15 @@ from gepipe.errors import ClosedError, ConfigError
 from gepipe.io.failures import Failure
 from gepipe.io.memory import MemoryItems
 from gepipe.ops.text import Tokenize
-from gepipe.pipeline.conversion import prepare
-from gepipe.pipeline.crews import make_crews, worker_environment
+from gepipe.pipeline.assembly import assemble, plan
+from gepipe.pipeline.crews import worker_environment
 from gepipe.pipeline.handoff import Handoff
 from gepipe.pipeline.job import Job, failures_left
 from gepipe.pipeline.objects import to_bytes
-from gepipe.pipeline.plan import plan_slots, plan_start
 from gepipe.runtime.feed import ListedFeed, ThreadedFeed
 from gepipe.runtime.limits import told
 from gepipe.runtime.options import RunOptions, Start
 from gepipe.runtime.process import start_server
-from gepipe.runtime.supervisor import Supervisor
 from gepipe.spec.load import load
 
 if TYPE_CHECKING:
@@ -34,8 +32,10 @@ if TYPE_CHECKING:
 
     from gepipe.io.sink import Record
     from gepipe.io.source import Reader, Source
+    from gepipe.pipeline.chain import Chain
     from gepipe.runtime.events import Outcome
     from gepipe.runtime.statistics import Statistics
+    from gepipe.runtime.supervisor import Supervisor
     from gepipe.spec.model import PipelineSpec
 
 #: Portions of outcomes that may wait for a slow consumer before the run waits for it.
@@ -83,7 +83,7 @@ class Pipeline:
     def __init__(self, spec: PipelineSpec) -> None:
         self.spec = spec
         self.failures: list[Failure] = []
-        self._supervisor: Supervisor | None = None
+        self._supervisor: Supervisor | Chain | None = None
         self._reader: Reader | None = None
         self._chosen: tuple[str, ...] = ()
         self._running: weakref.ref[Generator[Result]] | None = None  # left early, it ends itself
@@ -193,19 +193,19 @@ class Pipeline:
         """The run that somebody still holds and that is not at its end."""
         return self._running() if self._running is not None else None
 
-    def _supervisor_for(self, reader: Reader) -> Supervisor:
+    def _supervisor_for(self, reader: Reader) -> Supervisor | Chain:
         if self._supervisor is not None and reader != self._reader:
             self._stop()
         if self._supervisor is None:
             start_server()
-            spec = prepare(self.spec)
-            start = plan_start(spec)
-            wait = spec.max_wait
+            planned = plan(self.spec)
+            wait = planned.legs[0].max_wait
             self._reader = reader
-            self._chosen = start.notes
-            self._supervisor = Supervisor(
-                make_crews(spec, start, reader, to_bytes),
-                lambda info: plan_slots(spec, start, info),
+            self._chosen = planned.notes
+            self._supervisor = assemble(
+                planned,
+                reader,
+                to_bytes,
                 RunOptions(
                     environ=worker_environment(), **({} if wait is None else {"max_wait_s": wait})
                 ),
@@ -213,7 +213,7 @@ class Pipeline:
         return self._supervisor
 
     def _results(
-        self, supervisor: Supervisor, source: Source, inputs: Iterable[Any] | None
+        self, supervisor: Supervisor | Chain, source: Source, inputs: Iterable[Any] | None
     ) -> Generator[Result]:
         handoff: Handoff[Sequence[Outcome]] = Handoff(_AHEAD)
 

@@ -32,13 +32,14 @@ class Fault(NamedTuple):
     Attributes:
         kind: `ItemError.kind`, or the name of the exception's class.
         text: The message.
-        role: The role that is to blame, where it is not the worker's own.
+        role: The role that is to blame, where it is not the worker's own; or the name of a stage
+            of an earlier run that the item failed in.
         fatal: Whether the worker's process ends with it: it can execute nothing any more.
     """
 
     kind: str
     text: str
-    role: Role | None = None
+    role: str | None = None
     fatal: bool = False
 
 

@@ -272,4 +272,7 @@ class Passage(ABC):
 
     def _set_aside(self, batch: Batch, item: Item, role: Role, fault: Fault) -> None:
         batch.holes.add(item.row)
-        self._fail(item, self._names[fault.role or role], fault)
+        # What is no role is the name of a stage of an earlier run.
+        blamed = fault.role or role
+        stage = next((name for known, name in self._names.items() if known == blamed), blamed)
+        self._fail(item, stage, fault)

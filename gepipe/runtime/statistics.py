@@ -44,6 +44,7 @@ class StageStatistics:
     """A stage at one moment.
 
     Attributes:
+        role: What its workers do.
         name: The stage's name in the YAML.
         workers: Its worker processes, as far as they were started.
         places: How many there may be once there is enough to do.
@@ -54,6 +55,7 @@ class StageStatistics:
         restarts: Workers replaced.
     """
 
+    role: Role
     name: str
     workers: int
     places: int
@@ -86,6 +88,7 @@ def look_at_stages(
         busy_s = count.busy_ns / 1e9
         share = busy_s / (elapsed_s * workers) if elapsed_s else 0.0
         stages[role] = StageStatistics(
+            role=role,
             name=crew.name,
             workers=workers,
             places=len(crew.bodies),
@@ -107,7 +110,7 @@ class Statistics:
         done: Items with a result.
         failed: Items set aside.
         elapsed_s: Seconds since the workers became ready.
-        stages: By role.
+        stages: By role; of several models, by role and number.
         slots_used: Slots in use, of the input and of the output link.
         slots: Slots a link.
         slot_nbytes: Shared memory of all slots, in bytes.

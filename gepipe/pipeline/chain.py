@@ -1,0 +1,339 @@
+"""Runs a chain of models: a supervisor for each, in a thread of its own, and the join behind them.
+
+    feed ─▶ leg 1 ─▶ Fan ─▶ leg 2 ─▶ … ─▶ leg n ─▶ join ─▶ outcomes, in input order
+                      ▲       │ outcomes of parts     ▲
+                      └───────┴── finished items ─────┘
+
+Each leg is an ordinary run. What holds it back is that its `emit` waits while there is too much
+between it and the end of the chain.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from gepipe.errors import ClosedError, Interrupted
+from gepipe.io.failures import Failure
+from gepipe.pipeline.fan import Fan, result_of
+from gepipe.pipeline.passages import FirstFeed, JoinFeed, PartFeed
+from gepipe.pipeline.portions import LivePortions, SealedPortions
+from gepipe.runtime.options import Start
+from gepipe.runtime.statistics import Statistics
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from gepipe.pipeline.fan import Gathered, Open, Part
+    from gepipe.runtime.events import Outcome
+    from gepipe.runtime.supervisor import Supervisor
+    from gepipe.runtime.worker import ModelInfo
+
+#: Items after which batches of parts are closed at the latest; of it, the next multiple of the
+#: first leg's batch.
+_GROUP: Final = 16
+#: Groups of items that may be between the first leg and the end of the chain.
+_GROUPS: Final = 3
+#: Parts of one fan that may wait: then no further item is split.
+_PARTS: Final = 4096
+#: How often a thread that waits for room looks whether the run is to stop.
+_GLANCE_S: Final = 0.1
+
+
+class Chain:
+    """Owns the supervisors of a pipeline of several models; has the interface of one.
+
+    Attributes:
+        group: Items after which all open batches of parts are closed; 0 before the models are open.
+    """
+
+    def __init__(
+        self,
+        legs: Sequence[Supervisor],
+        join: Supervisor,
+        names: Sequence[tuple[str, str]],
+        *,
+        keep: bool,
+    ) -> None:
+        """Describe the runs; nothing is started yet.
+
+        Args:
+            legs: One for each model.
+            join: Puts items together again.
+            names: What the two kinds of workers of each mid stage and of the post stage are called.
+            keep: Whether the join reads the items' pictures.
+        """
+        self.group = 0
+        self._keep = keep
+        self._legs = tuple(legs)
+        self._join = join
+        self._names = names
+        self._run: _Run | None = None
+        self._closed = False
+
+    # --- for the caller ---------------------------------------------------------------------------
+
+    @property
+    def info(self) -> ModelInfo | None:
+        """What the first model says of itself, with the notes of all; None before all are open."""
+        infos = [leg.info for leg in self._legs]
+        if None in infos:
+            return None
+        notes = dict.fromkeys(note for info in infos if info is not None for note in info.notes)
+        assert infos[0] is not None
+        return replace(infos[0], notes=tuple(notes))
+
+    def run(
+        self, start: Callable[[int], Start], emit: Callable[[Sequence[Outcome]], None]
+    ) -> Statistics:
+        """Process a feed to its end; see `gepipe.runtime.supervisor.Supervisor.run`.
+
+        Args:
+            start: Given the number of items that share batches, returns the items; the first one's
+                number is to be a multiple of it.
+            emit: Takes outcomes in input order; called in this thread.
+        """
+        if self._closed:
+            raise ClosedError("this chain is closed")
+        self._run = run = _Run(self._legs, self._join, start, emit, keep=self._keep)
+        try:
+            run.work()
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self.group = run.group
+        return self.statistics()
+
+    def request_stop(self) -> None:
+        """Ask the run to stop soon. Safe in a signal handler and in any thread."""
+        if self._run is not None:
+            self._run.stopping = True
+        for supervisor in (*self._legs, self._join):
+            supervisor.request_stop()
+
+    def statistics(self) -> Statistics:
+        """Return a frozen snapshot. Safe in any thread."""
+        return _sum([leg.statistics() for leg in self._legs], self._join.statistics(), self._names)
+
+    @property
+    def failed_parts(self) -> tuple[int, int]:
+        """How many parts of the run failed, and of how many items."""
+        fans = self._run.fans if self._run is not None else ()
+        return sum(fan.failed_parts for fan in fans), sum(fan.marred_items for fan in fans)
+
+    def close(self) -> None:
+        """Stop the workers and free their memory. Closing twice is harmless."""
+        self._closed = True
+        for supervisor in (*self._legs, self._join):
+            supervisor.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+class _Run:
+    """One run of a chain. All that the threads share is behind one lock."""
+
+    def __init__(
+        self,
+        legs: Sequence[Supervisor],
+        join: Supervisor,
+        start: Callable[[int], Start],
+        emit: Callable[[Sequence[Outcome]], None],
+        *,
+        keep: bool,
+    ) -> None:
+        self.stopping = False
+        self._keep = keep
+        self.group = 0
+        self.fans: list[Fan[Any]] = []
+        self._legs, self._join = legs, join
+        self._start, self._emit = start, emit
+        self._room = threading.Condition()
+        self._batches: dict[int, int] = {}
+        self._given: Start | None = None
+        self._error: BaseException | None = None
+        self._first: FirstFeed | None = None
+        self._feeds: list[PartFeed] = []
+        self._last: JoinFeed | None = None
+
+    def work(self) -> None:
+        """Do it."""
+        threads = [
+            threading.Thread(target=self._leg, args=(number,), name=f"gepipe leg {number + 1}")
+            for number in range(len(self._legs))
+        ]
+        started: list[threading.Thread] = []
+        try:
+            for thread in threads:
+                thread.start()
+                started.append(thread)
+            self._join.run(self._begin_join, self._emit)
+        except BaseException as error:  # noqa: BLE001 - the first that went wrong is raised below
+            self._fail(error)
+        finally:
+            for thread in started:
+                thread.join()
+            for feed in (*self._feeds, self._last):
+                if feed is not None:
+                    feed.close()
+        if self._error is None and self._first is not None:
+            self._error = self._first.error
+        if self._error is not None:
+            raise self._error
+
+    def _fail(self, error: BaseException) -> None:
+        """Stop all, and keep why: what was first, but for what only follows from a stop."""
+        with self._room:
+            if self._error is None or (
+                isinstance(self._error, Interrupted) and not isinstance(error, Interrupted)
+            ):
+                self._error = error
+            self.stopping = True
+            self._room.notify_all()
+        for supervisor in (*self._legs, self._join):
+            supervisor.request_stop()
+
+    def _wait_for(self, ready: Callable[[], bool]) -> None:
+        """Wait until `ready`; the lock is held."""
+        while not ready():
+            if self.stopping:
+                raise Interrupted("stopped on request; what was written is an exact prefix")
+            self._room.wait(_GLANCE_S)
+
+    # --- the beginning ----------------------------------------------------------------------------
+
+    def _leg(self, number: int) -> None:
+        try:
+            self._legs[number].run(
+                lambda batch: self._begin_leg(number, batch),
+                lambda outcomes: self._emitted(number, outcomes),
+            )
+            with self._room:
+                if number < len(self._feeds):
+                    self._feeds[number].end()
+                elif self._last is not None:
+                    self._last.end()
+        except BaseException as error:  # noqa: BLE001 - raised in the caller's thread
+            self._fail(error)
+
+    def _begin_join(self, _: int) -> Start:
+        """Ask for the items once all models are open; called in the caller's thread."""
+        with self._room:
+            self._wait_for(lambda: len(self._batches) == len(self._legs))
+        first_batch = self._batches[0]
+        self.group = first_batch * -(-_GROUP // first_batch)
+        given = self._start(self.group)
+        with self._room:
+            self._first = FirstFeed(given.feed, given.first)
+            self._last = JoinFeed(given.feed, given.first, self._room, keep=self._keep)
+            for number in range(1, len(self._legs)):
+                portions = LivePortions if given.feed.live else SealedPortions
+                fan: Fan[Any] = Fan(portions(self._batches[number]), self._finisher(number))
+                self.fans.append(fan)
+                self._feeds.append(PartFeed(fan, self._room, given.feed))
+            self._given = given
+            self._room.notify_all()
+            return Start(self._last, given.first, given.fresh, given.max_failures)
+
+    def _begin_leg(self, number: int, batch: int) -> Start:
+        with self._room:
+            self._batches[number] = batch
+            self._room.notify_all()
+            self._wait_for(lambda: self._given is not None)
+            assert self._given is not None
+            if number:
+                return Start(self._feeds[number - 1])
+            assert self._first is not None
+            return Start(self._first, self._given.first, self._given.first)
+
+    # --- outcomes ---------------------------------------------------------------------------------
+
+    def _emitted(self, number: int, outcomes: Sequence[Outcome]) -> None:
+        """Take outcomes of a leg, in its thread."""
+        with self._room:
+            for outcome in outcomes:
+                if number:
+                    self._part_over(number, outcome)
+                else:
+                    self._item_over(outcome)
+            if number < len(self._feeds):
+                self._feeds[number].wake()
+
+    def _item_over(self, outcome: Outcome) -> None:
+        assert self._first is not None
+        assert self._last is not None
+        last, fan, index = self._last, self.fans[0], outcome.index
+        self._wait_for(lambda: last.open < _GROUPS * self.group and fan.parts < _PARTS)
+        payload = self._first.payload(index)
+        last.expect(index, outcome.source, payload)
+        if isinstance(outcome, Failure):
+            last.put(index, result_of(outcome))
+        else:
+            fan.add(index, outcome.source, payload, outcome.payload)
+        if (index + 1) % self.group == 0:
+            self._close_group(0)
+
+    def _part_over(self, number: int, outcome: Outcome) -> None:
+        fan = self.fans[number - 1]
+        part: Part[Any] = fan.next_part()
+        if number == len(self._legs) - 1 or isinstance(outcome, Failure):
+            fan.settle(part, result_of(outcome))
+        else:
+            behind = self.fans[number]
+            self._wait_for(lambda: behind.parts < _PARTS)
+            behind.add(part, part.item.source, part.payload, outcome.payload)
+        while fan.group_is_over():
+            if number < len(self.fans):
+                self._close_group(number)
+        self._room.notify_all()
+
+    def _close_group(self, number: int) -> None:
+        self.fans[number].close_group()
+        self._feeds[number].wake()
+
+    def _finisher(self, number: int) -> Callable[[Open[Any], Gathered], None]:
+        """Return what takes the items that a fan has finished."""
+
+        def finish(item: Open[Any], gathered: Gathered) -> None:
+            if number == 1:
+                assert self._last is not None
+                self._last.put(item.key, gathered)
+            else:
+                self.fans[number - 2].settle(item.key, gathered)
+
+        return finish
+
+
+def _sum(
+    legs: Sequence[Statistics], join: Statistics, names: Sequence[tuple[str, str]]
+) -> Statistics:
+    """Return the numbers of a chain as those of one run."""
+    stages = {}
+    for number, leg in enumerate(legs):
+        for role, stage in leg.stages.items():
+            name = stage.name
+            if role == "pre" and number:
+                name = names[number - 1][1]
+            elif role == "post" and number < len(legs) - 1:
+                name = names[number][0]
+            stages[f"{role} {number + 1}"] = replace(stage, name=name)
+    for stage in join.stages.values():
+        stages["join"] = replace(stage, name=names[-1][1])
+    used = [sum(leg.slots_used[side] for leg in legs) for side in (0, 1)]
+    return Statistics(
+        total=legs[0].total,
+        done=join.done,
+        failed=join.failed,
+        elapsed_s=join.elapsed_s,
+        stages=stages,
+        slots_used=(used[0], used[1]),
+        slots=sum(leg.slots for leg in legs),
+        slot_nbytes=sum(leg.slot_nbytes for leg in legs),
+    )

@@ -1,0 +1,189 @@
+"""Where items fan out into parts for the next model, and come together again. Pure.
+
+    leg before ── split items ─▶ Fan ── parts, in batches ─▶ leg behind
+                                  ▲                              │
+    finished items ◀──────────────┴────── outcomes of parts ◀────┘
+
+An item is finished when all its parts have an outcome; one that has none is at once. A part that
+fails is marked in its item and does not stop it.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+
+from gepipe.io.failures import Failure
+from gepipe.io.source import Entry
+from gepipe.pipeline.portions import Portions
+from gepipe.runtime.events import Outcome
+from gepipe.runtime.memory import Shapes
+
+K = TypeVar("K")
+
+#: Parts after which batches are closed within a group of items: an item of thousands of parts must
+#: not wait for the rest of its group.
+_CLOSED_AFTER: Final = 1024
+
+
+#: What became of a part, as plain values: its record; why it failed (stage, kind, error); or what
+#: the split of it left, with its own parts.
+Result: TypeAlias = "bytes | tuple[str, str, str] | Gathered"
+#: An item with its parts, as plain values, on its way to the join: what its split left, and for
+#: each part its facts and its result.
+Gathered: TypeAlias = "tuple[bytes, tuple[tuple[bytes, Result], ...]]"
+
+
+@dataclass(slots=True, eq=False)
+class Open(Generic[K]):
+    """An item whose parts are on their way.
+
+    Attributes:
+        key: What the leg before knows it by.
+        source: The item's display text.
+        payload: What reads its picture.
+        head: What its split left: its record, its meta and the key of its parts.
+        facts: Facts of each part.
+        shapes: Row shapes of each part.
+        results: What became of each part.
+        missing: Parts without an outcome.
+    """
+
+    key: K
+    source: str
+    payload: Any
+    head: bytes
+    facts: Sequence[bytes]
+    shapes: Sequence[Shapes]
+    results: list[Any] = field(default_factory=list)
+    missing: int = 0
+
+    def gathered(self) -> Gathered:
+        """Return the item with its parts."""
+        return self.head, tuple(zip(self.facts, self.results, strict=True))
+
+
+class Part(NamedTuple, Generic[K]):
+    """A part on its way: the item and its number in it."""
+
+    item: Open[K]
+    number: int
+
+    @property
+    def payload(self) -> tuple[Any, bytes]:
+        """What reads the part's picture."""
+        return self.item.payload, self.item.facts[self.number]
+
+
+class Fan(Generic[K]):
+    """The items between two legs.
+
+    Attributes:
+        items: Items that are not finished.
+        parts: Parts that have no outcome yet.
+        failed_parts: Parts that failed.
+        marred_items: Items that have one.
+    """
+
+    def __init__(
+        self, portions: Portions[Part[K]], finish: Callable[[Open[K], Gathered], None]
+    ) -> None:
+        """Begin without items.
+
+        Args:
+            portions: Where parts wait for the leg behind.
+            finish: Called with each item that is finished.
+        """
+        self.items = self.parts = 0
+        self.failed_parts = self.marred_items = 0
+        self._portions = portions
+        self._finish = finish
+        self._given: deque[Part[K]] = deque()  # in the order in which their outcomes will come
+        self._added = self._over = self._since_closed = 0
+        self._marks: deque[int] = deque()
+
+    def add(self, key: K, source: str, payload: Any, split: bytes) -> None:
+        """Take an item that the leg before has split; see `gepipe.pipeline.split`."""
+        head, parts = marshal.loads(split)
+        facts, shapes = zip(*parts, strict=True) if parts else ((), ())
+        item = Open(key, source, payload, head, facts, shapes)
+        self.items += 1
+        if not parts:
+            self._end(item)
+            return
+        item.missing = len(parts)
+        item.results = [None] * len(parts)
+        self.parts += len(parts)
+        self._added += len(parts)
+        for number, its in enumerate(shapes):
+            self._portions.add(Part(item, number), its)
+        self._since_closed += len(parts)
+        if self._since_closed >= _CLOSED_AFTER:
+            self._close()
+
+    def close_group(self) -> None:
+        """Take notice that a group of items is whole: no later one shares a batch with them."""
+        self._close()
+        self._marks.append(self._added)
+
+    def group_is_over(self) -> bool:
+        """Return whether one more group has left, all its parts included; once for each."""
+        if not self._marks or self._over < self._marks[0]:
+            return False
+        self._marks.popleft()
+        return True
+
+    def take(self, count: int) -> tuple[list[Entry], bool]:
+        """Return up to `count` parts for the leg behind, and whether their batch is whole."""
+        parts, sealed = self._portions.take(count)
+        self._given.extend(parts)
+        return [_entry(part) for part in parts], sealed
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `take` would give something."""
+        return bool(self._portions)
+
+    def next_part(self) -> Part[K]:
+        """Return the part that the next outcome of the leg behind belongs to."""
+        self._over += 1
+        return self._given.popleft()
+
+    def settle(self, part: Part[K], result: Result) -> None:
+        """Take what became of a part."""
+        item = part.item
+        item.results[part.number] = result
+        item.missing -= 1
+        self.parts -= 1
+        if not item.missing:
+            self._end(item)
+
+    def _close(self) -> None:
+        self._portions.close()
+        self._since_closed = 0
+
+    def _end(self, item: Open[K]) -> None:
+        self.items -= 1
+        broken = sum(map(is_broken, item.results))
+        self.failed_parts += broken
+        self.marred_items += bool(broken)
+        self._finish(item, item.gathered())
+
+
+def result_of(outcome: Outcome) -> Result:
+    """Return what an outcome of the last leg is for its part's item."""
+    if isinstance(outcome, Failure):
+        return outcome.stage, outcome.kind, outcome.error
+    return outcome.payload
+
+
+def is_broken(result: Result) -> bool:
+    """Whether a part failed."""
+    return type(result) is tuple and len(result) == 3
+
+
+def _entry(part: Part[Any]) -> Entry:
+    return Entry(part.item.source, part.payload, part.item.shapes[part.number])

@@ -1,0 +1,105 @@
+"""Puts parts into batches of equal row shapes, for the next model. Pure: no lock, no clock."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Generic, Protocol, TypeVar
+
+from gepipe.runtime.memory import Shapes
+
+T = TypeVar("T")
+
+
+class Portions(Protocol[T]):
+    """Parts that wait for the next model."""
+
+    def add(self, part: T, shapes: Shapes) -> None:
+        """Take the next part."""
+
+    def close(self) -> None:
+        """Let all leave that has come so far."""
+
+    def take(self, count: int) -> tuple[list[T], bool]:
+        """Return up to `count` parts of one shape, and whether nothing else joins their batch."""
+        ...
+
+    def __bool__(self) -> bool:
+        """Whether `take` would give something."""
+        ...
+
+
+class SealedPortions(Generic[T]):
+    """Batches that depend on the order of the parts alone, so that equal inputs give equal bytes.
+
+    A batch leaves when it is full, or when all that is open is closed: after a number of items that
+    the plan fixes.
+    """
+
+    def __init__(self, batch: int) -> None:
+        self._batch = batch
+        self._open: dict[Shapes, list[T]] = {}
+        self._whole: deque[list[T]] = deque()
+
+    def add(self, part: T, shapes: Shapes) -> None:
+        """See `Portions.add`."""
+        parts = self._open.setdefault(shapes, [])
+        parts.append(part)
+        if len(parts) == self._batch:
+            self._whole.append(self._open.pop(shapes))
+
+    def close(self) -> None:
+        """See `Portions.close`."""
+        # Those of one shape after the other: a session that is given the same shape again is fast.
+        self._whole.extend(self._open[shapes] for shapes in sorted(self._open))
+        self._open = {}
+
+    def take(self, count: int) -> tuple[list[T], bool]:
+        """See `Portions.take`."""
+        if not self._whole:
+            return [], False
+        parts = self._whole[0]
+        if len(parts) > count:
+            self._whole[0] = parts[count:]
+            return parts[:count], False
+        return self._whole.popleft(), True
+
+    def __bool__(self) -> bool:
+        return bool(self._whole)
+
+
+class LivePortions(Generic[T]):
+    """Batches of what has come so far, for items that come when they like."""
+
+    def __init__(self, batch: int) -> None:
+        self._batch = batch
+        self._waiting: dict[Shapes, deque[T]] = {}
+        self._joining: Shapes | None = None  # the shape of the batch that is being filled
+        self._room = batch
+
+    def add(self, part: T, shapes: Shapes) -> None:
+        """See `Portions.add`."""
+        self._waiting.setdefault(shapes, deque()).append(part)
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+    def take(self, count: int) -> tuple[list[T], bool]:
+        """See `Portions.take`; those that have waited longest."""
+        if count == self._batch:
+            self._joining = None  # the one before has left
+        if not self._waiting:
+            return [], False
+        if self._joining is not None and self._joining not in self._waiting:
+            self._joining = None
+            return [], True  # nothing more of that shape: let it go
+        shapes = self._joining or next(iter(self._waiting))
+        waiting = self._waiting[shapes]
+        taken = [waiting.popleft() for _ in range(min(count, len(waiting)))]
+        if not waiting:
+            del self._waiting[shapes]
+        sealed = bool(self._waiting) and not waiting
+        self._joining = None if sealed else shapes
+        return taken, sealed
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)

@@ -1,0 +1,172 @@
+"""What the workers between two models do: they split items, and cut their parts for the next.
+
+post worker of the leg before            pre worker of the leg behind
+result ─▶ Split ─▶ facts of each part ─▶ CutReader ─▶ Cut ─▶ picture of the part
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from gepipe.errors import ItemError
+from gepipe.io.original import Original
+from gepipe.io.source import Reader
+from gepipe.ops.op import Op
+from gepipe.ops.parts import Part, Splitter
+from gepipe.pipeline.meta import decode, encode
+from gepipe.pipeline.objects import to_bytes
+from gepipe.tensors import TensorSpec
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gepipe.runtime.memory import Shapes, SharedBuffer
+
+#: Facts of a part, in bytes: they travel four times between processes.
+_FACTS_MAX: Final = 64 << 10
+
+
+@dataclass(frozen=True)
+class Split:
+    """Makes of a result what the next leg and the join need. The encoder of a leg that is not last.
+
+    Attributes:
+        splitter: The operator that splits.
+        ops: Those behind it, which tell the shape of each part's row.
+        tells_shapes: Whether parts say their row shapes before they are cut.
+    """
+
+    splitter: Splitter
+    ops: tuple[Op, ...]
+    tells_shapes: bool
+    takes_meta: bool = True
+
+    def __call__(self, result: Any, meta: dict[str, Any]) -> bytes:
+        """Return head and parts of an item, see `gepipe.pipeline.fan`.
+
+        Raises:
+            ItemError: It cannot be split, or a part has no known size.
+        """
+        facts = self.splitter.parts(result, meta)
+        if self.splitter.single and len(facts) != 1:
+            raise ItemError("parts", f"{self.splitter.title}: made {len(facts)} parts, not one")
+        head = marshal.dumps((to_bytes(result), encode(meta), self.splitter.key(result)))
+        return marshal.dumps((head, [(self._encoded(each), self._shapes(each)) for each in facts]))
+
+    def _encoded(self, facts: dict[str, Any]) -> bytes:
+        encoded = encode(facts)
+        if len(encoded) > _FACTS_MAX:
+            raise ItemError(
+                "parts",
+                f"{self.splitter.title}: the facts of a part take {len(encoded):,} bytes; expected "
+                f"at most {_FACTS_MAX:,}",
+            )
+        return encoded
+
+    def _shapes(self, facts: dict[str, Any]) -> Shapes:
+        if not self.tells_shapes:
+            return ()
+        size = self.splitter.part_size(facts)
+        spec = None if size is None else TensorSpec("", "uint8", (*size, 3))
+        for op in self.ops:
+            spec = op.output_spec(spec)
+        if spec is None or not spec.is_static:
+            raise ItemError(
+                "shape",
+                f"{self.splitter.title}: the size of a part is not known before it is cut",
+            )
+        return (spec.shape,)
+
+
+@dataclass(frozen=True)
+class Cut(Op):
+    """The splitting operator as the workers of the next model call it.
+
+    Attributes:
+        splitter: The operator.
+    """
+
+    splitter: Splitter
+
+    def __call__(self, value: Part, meta: dict[str, Any]) -> Any:
+        """Return the picture of a part; its size and facts become meta."""
+        meta["part"] = value.facts
+        picture = self.splitter(value, meta)
+        meta["height"], meta["width"] = picture.shape[:2]
+        return picture
+
+    def setup(self) -> None:
+        """Set the operator up."""
+        self.splitter.setup()
+
+    @property
+    def title(self) -> str:
+        """The operator as people write it."""
+        return self.splitter.title
+
+    def output_spec(self, spec: TensorSpec | None) -> TensorSpec | None:
+        """Return what the operator says."""
+        return self.splitter.output_spec(spec)
+
+
+@dataclass
+class CutReader:
+    """Reads parts: the picture that a part lies in, which the parts of an item share.
+
+    Attributes:
+        reader: The source's reader.
+        original: Reads pictures.
+        color: The colour order of the pipeline's pictures.
+        before: The splitting operators of the legs before, for parts of parts.
+    """
+
+    reader: Reader
+    original: Original
+    color: Literal["rgb", "bgr"]
+    before: tuple[Splitter, ...] = ()
+    _kept: dict[int, tuple[Any, Any]] = field(default_factory=dict, init=False, repr=False)
+
+    def attach(self, buffer: SharedBuffer) -> None:
+        """Take the memory that payloads point into."""
+        self._kept.clear()
+        attach: Callable[[SharedBuffer], None] | None = getattr(self.reader, "attach", None)
+        if attach is not None:
+            attach(buffer)
+
+    def read(self, payload: tuple[Any, bytes]) -> Part:
+        """Return the part."""
+        where, facts = payload
+        return self._part(where, facts, len(self.before))
+
+    def _part(self, where: Any, facts: bytes, depth: int) -> Part:
+        color = getattr(self.before[depth - 1], "color", None) if depth else None
+        return Part(lambda: self._picture(where, depth), decode(facts), color or self.color)
+
+    def _picture(self, payload: Any, depth: int) -> NDArray[Any]:
+        """Return the picture that parts of this depth lie in; the last one is kept."""
+        kept = self._kept.get(depth)
+        if kept is not None and kept[0] == payload:
+            return kept[1]  # type: ignore[no-any-return]
+        self._kept.pop(depth, None)  # the two need not be in memory together
+        if depth:
+            where, facts = payload
+            part = self._part(where, facts, depth - 1)
+            picture = self.before[depth - 1](part, {})
+        else:
+            picture = self.original.picture(payload)
+            if self.color == "rgb":
+                import cv2
+
+                picture = cv2.cvtColor(picture, cv2.COLOR_BGR2RGB)
+        picture.flags.writeable = False
+        self._kept[depth] = (payload, picture)
+        return picture  # type: ignore[no-any-return]
+
+
+def cutting(ops: Sequence[Any]) -> tuple[Op, ...]:
+    """Return the operators of a leg's pre stage as its workers run them."""
+    first, *others = ops
+    return (Cut(first), *others)
