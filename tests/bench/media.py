@@ -11,6 +11,7 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
 PHOTOS = ROOT / "samples" / "media" / "photos"
+STREET = ROOT / "samples" / "media" / "videos" / "vtest.avi"
 CACHE = ROOT / ".cache" / "bench"
 _VERSION = 2
 _GRAIN = 5.0  # enlarged photos are too smooth
@@ -48,6 +49,22 @@ def _write(path: Path, number: int, photos: list[np.ndarray], grain: np.ndarray)
     )
     assert ok
     path.write_bytes(content.tobytes())
+
+
+def answers_of_the_detector(rows: int = 16) -> str:
+    """Return an .npy file of the sample detector's outputs for frames of the street."""
+    path = CACHE / f"nanodet-street-{rows}.npy"
+    if not path.is_file():
+        import video_loops
+
+        model, letterbox = video_loops.onnx(2), video_loops.Letterbox()
+        frames = list(video_loops.decode(str(STREET), 16 * rows))[::16]
+        batch = np.zeros((rows, 3, video_loops.SIDE, video_loops.SIDE), np.float32)
+        for frame, row in zip(frames, batch, strict=True):
+            letterbox.write(frame.image, row)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, model(batch))
+    return str(path)
 
 
 def clear() -> None:

@@ -21,14 +21,16 @@ MODEL = str(ROOT / "samples" / "models" / "efficientnet_lite0.onnx")
 CORES = 2
 
 
-def session(threads: int, *, spinning: bool = False) -> onnxruntime.InferenceSession:
-    """Open the model for a number of threads."""
+def session(
+    threads: int, *, spinning: bool = False, model: str = MODEL
+) -> onnxruntime.InferenceSession:
+    """Open a model for a number of threads."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     if not spinning:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return onnxruntime.InferenceSession(MODEL, options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 class Whole:
