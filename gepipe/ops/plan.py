@@ -233,7 +233,8 @@ def plan_pre(ops: Sequence[Op], *, fuse: bool = True) -> PreProgram:
     Raises:
         ConfigError: An operator belongs to another stage.
     """
-    _check_stage(ops, "pre")
+    # Behind another model, the first one cuts the parts.
+    _check_stage(ops[1:] if ops and ops[0].stage == "mid" else ops, "pre")
     return PreProgram(ops, fuse=fuse)
 
 
