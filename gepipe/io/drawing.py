@@ -21,6 +21,7 @@ from gepipe.io.plates import (
     color_of,
     draw_plate,
     place,
+    upon,
     write_text,
 )
 
@@ -48,8 +49,10 @@ def annotate(image: NDArray[np.uint8], result: Any, style: Style) -> None:
     record = result if isinstance(result, Mapping) else {}
     try:
         if "detections" in record:
+            entries = sorted(record["detections"], key=lambda entry: float(entry["score"]))
+            _draw_boxes(image, entries, style)
             taken = _draw_counts(image, record.get("counts", {}), style)
-            _draw_boxes(image, record["detections"], style, taken)
+            _draw_labels(image, entries, style, taken)
         elif "lines" in record or "parts" in record:
             _draw_outlines(image, record.get("lines", record.get("parts")), style)
         else:
@@ -63,18 +66,22 @@ def annotate(image: NDArray[np.uint8], result: Any, style: Style) -> None:
         ) from error
 
 
-def _draw_boxes(
-    image: NDArray[np.uint8], entries: Sequence[Any], style: Style, taken: list[Plate]
-) -> None:
-    side = _side(image, style)
-    line, edge = _widths(side)
-    worst_first = sorted(entries, key=lambda entry: float(entry["score"]))
-    for entry in worst_first:
+def _draw_boxes(image: NDArray[np.uint8], entries: Sequence[Any], style: Style) -> None:
+    """Draw the boxes of objects, the worst of which comes first."""
+    line, edge = _widths(_side(image, style))
+    for entry in entries:
         x1, y1, x2, y2 = (round(value) for value in entry["box"])
         corners = (x1, y1), (max(x1, x2 - 1), max(y1, y2 - 1))
         cv2.rectangle(image, *corners, DARK, edge)
         cv2.rectangle(image, *corners, _color(entry), line)
-    for entry in reversed(worst_first):  # the best choose first
+
+
+def _draw_labels(
+    image: NDArray[np.uint8], entries: Sequence[Any], style: Style, taken: list[Plate]
+) -> None:
+    side = _side(image, style)
+    edge = _widths(side)[1]
+    for entry in reversed(entries):  # the best choose first
         mask = write_text(_words(entry, style), _size(side), style, image.shape[1])
         x1, y1, _, y2 = (round(value) for value in entry["box"])
         plate = place(mask.shape, (x1 - edge // 2, y1, y2), image.shape, taken, edge)
@@ -83,7 +90,7 @@ def _draw_boxes(
 
 
 def _draw_outlines(image: NDArray[np.uint8], entries: Sequence[Any], style: Style) -> None:
-    line, edge = _widths(_side(image, style))
+    line, edge = _widths(_side(image, style) / 2)  # thin, or they would hide letters
     outlines = [_outline(entry) for entry in entries]
     for number, outline in enumerate(outlines):
         cv2.polylines(image, [outline], True, DARK, edge)
@@ -97,10 +104,14 @@ def _draw_outlines(image: NDArray[np.uint8], entries: Sequence[Any], style: Styl
         if not words:
             continue
         height = np.linalg.norm(outline[3] - outline[0]) * _LETTER * style.scale
-        mask = write_text(words, max(_LETTER_MIN, round(height)), style, image.shape[1])
+        size = max(_LETTER_MIN, round(height))
+        mask = write_text(words, size, style, image.shape[1])
         own = Plate(*taken[number].tolist())
         taken[number] = 0
         plate = beside(mask.shape, own, image.shape, taken, edge)
+        if plate is None:
+            mask = write_text(words, size, style, max(1, own.right - own.left))
+            plate = upon(mask.shape, own, image.shape)
         taken[number], taken[len(outlines) + number] = own, plate
         draw_plate(image, plate, mask, color_of(number))
 

@@ -88,8 +88,8 @@ def beside(
     picture: tuple[int, ...],
     taken: NDArray[np.int64],
     edge: int,
-) -> Plate:
-    """Return a place for a label next to what it belongs to; on it where there is no room.
+) -> Plate | None:
+    """Return a place for a label next to what it belongs to; None where there is no room.
 
     Args:
         size: Of the label, height and width.
@@ -112,6 +112,12 @@ def beside(
         hides = (taken[:, :2] < plate[2:]).all(axis=1) & (taken[:, 2:] > plate[:2]).all(axis=1)
         if inside and not hides.any():
             return plate
+    return None
+
+
+def upon(size: tuple[int, ...], own: Plate, picture: tuple[int, ...]) -> Plate:
+    """Return the place for a label on what it belongs to."""
+    height, width = size[:2]
     left = min(max(own.left, 0), max(0, picture[1] - width))
     top = min(max(own.top, 0), max(0, picture[0] - height))
     return Plate(left, top, left + width, top + height)
