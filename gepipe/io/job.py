@@ -64,6 +64,9 @@ class Job:
         span: First input of the run, and the one behind its last; None if there is no last.
         pipeline: Normal form of the pipeline: all that the output depends on.
         sizes: Bytes of results and failures of a complete job.
+        unit: What an outcome is for: an `input` of the list, or a `frame` of a video in it; then
+            the number of outcomes shows at the end, and the span ends where the user said.
+        items: Outcomes of a complete job.
     """
 
     gepipe: str
@@ -73,14 +76,17 @@ class Job:
     span: tuple[int, int | None] = (0, None)
     pipeline: Mapping[str, Any] = field(default_factory=dict)
     sizes: tuple[int, int] | None = None
+    unit: str = "input"
+    items: int | None = None
 
     def stored_pipeline(self) -> Any:
         """Return the pipeline as `load` will give it back."""
         return json.loads(json.dumps(self.pipeline, default=str))
 
     def count_text(self) -> str:
-        """Return the number of inputs for people."""
-        return "?" if self.inputs is None else f"{self.inputs.count:,}"
+        """Return the number of items for people."""
+        known = self.inputs is not None and self.unit == "input"
+        return f"{self.inputs.count:,}" if known and self.inputs else "?"
 
     def save(self, path: Path) -> None:
         """Write the job file; after a crash there is the old one or the new one, never half.
@@ -139,15 +145,19 @@ class Job:
         sizes = _pair(data, "sizes") if data["sizes"] else None
         inputs = Inputs(**data["inputs"]) if data["inputs"] else None
         texts = {name: data[name] for name in ("gepipe", "output", "status")}
+        unit, items = data.get("unit", "input"), data.get("items")
+        texts["unit"] = unit
         numbers: dict[str, Any] = {"span": first}
         if last is not None:
             numbers["span "] = last
+        if items is not None:
+            numbers["items"] = items
         if sizes:
             numbers |= {"sizes": sizes[0], "sizes ": sizes[1]}
         if inputs is not None:
             texts |= {"inputs.digest": inputs.digest, "inputs.hashes": inputs.hashes}
             numbers["inputs.count"] = inputs.count
-            if last is None:
+            if last is None and data.get("unit") != "frame":
                 raise TypeError("span has no end")
         for name, value in numbers.items():
             if type(value) is not int or value < 0:
@@ -159,7 +169,15 @@ class Job:
             raise TypeError("pipeline is no object")
         status = data["status"]
         return cls(
-            data["gepipe"], data["output"], status, inputs, (first, last), data["pipeline"], sizes
+            data["gepipe"],
+            data["output"],
+            status,
+            inputs,
+            (first, last),
+            data["pipeline"],
+            sizes,
+            unit,
+            items,
         )
 
 

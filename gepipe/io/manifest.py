@@ -51,7 +51,7 @@ class Manifest:
     """
 
     def __init__(self, source: Source, *, limit: int | None = None) -> None:
-        if not source.finite:
+        if not getattr(source, "listed", source.finite):
             raise ConfigError("this source has no known end, so its inputs cannot be listed")
         self._count = 0
         self._named = _files(getattr(source, "path", ()), *getattr(source, "paths", ()))

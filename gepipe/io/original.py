@@ -46,10 +46,15 @@ class Original:
         first = ops[0] if ops and isinstance(ops[0], DecodeImage) else DecodeImage()
         return cls(reader, replace(first, color="bgr", scale="full"))
 
-    def picture(self, payload: bytes) -> NDArray[Any]:
+    def attach(self, buffer: Any) -> None:
+        """Take the memory that payloads point into."""
+        self.reader.attach(buffer)  # type: ignore[attr-defined] # only such a reader is given any
+
+    def picture(self, payload: Any) -> NDArray[Any]:
         """Return the picture that `payload` stands for.
 
         Raises:
             ItemError: It cannot be read any more, or is no picture.
         """
-        return self.decode(self.reader.read(payload), {})
+        facts = getattr(self.reader, "facts", None)
+        return self.decode(self.reader.read(payload), {} if facts is None else facts(payload))

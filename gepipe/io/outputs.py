@@ -80,6 +80,7 @@ class Outputs:
         resume: bool = False,
         first: int = 0,
         last: int | None = None,
+        unit: str = "input",
         ordered: bool = False,
     ) -> Self:
         """Open the files of a job, or cut them back to where its last run got.
@@ -95,6 +96,7 @@ class Outputs:
             resume: Whether to go on with what is there. Otherwise it is replaced.
             first: Index of the first input, where a run does only a range of the list.
             last: Index behind the last input of that range.
+            unit: `frame` where an outcome is that of a frame, and the inputs are videos.
             ordered: Whether results depend on those before them in the same video, so that a run
                 can only go on at the first frame of one.
 
@@ -107,10 +109,11 @@ class Outputs:
                 f"{sink.path!r} is what the inputs are read from; write to another file"
             )
         inputs = None if manifest is None else Inputs.of(manifest)
-        if last is None and inputs is not None:
+        if last is None and inputs is not None and unit == "input":
             last = inputs.count
         name = Path(sink.path).name
-        job = Job(gepipe_version(), name, "running", inputs, (first, last), pipeline_form)
+        span = (first, last)
+        job = Job(gepipe_version(), name, "running", inputs, span, pipeline_form, unit=unit)
         self = cls(sink, job)
         self.first = self.next = first
         earlier = Job.load(self.job_path) if resume else None
@@ -118,9 +121,10 @@ class Outputs:
             self._require_own_neighbours()
         if earlier is not None:
             require_same_pipeline(earlier, job, difference)
-            if last is not None and self._is_complete(earlier):
+            done = last if earlier.items is None else earlier.items
+            if done is not None and self._is_complete(earlier):
                 self.done = True
-                self.first = self.next = last
+                self.first = self.next = done
                 self.failed = sum(1 for _ in read_failures(self.failures_path))
                 self.notes = (f"{str(self.path)!r} is complete already: nothing left to do",)
                 return self
@@ -207,7 +211,7 @@ class Outputs:
         self._results = self._failures = None
         if results is None or failures is None:
             return
-        last = self._job.span[1]
+        last = self._job.span[1] if self._job.unit == "input" else None
         lacking = status == "complete" and last is not None and self.next < last
         if lacking:
             status = "interrupted"
@@ -215,7 +219,8 @@ class Outputs:
         if self._fresh:
             return  # never begun: all is as it was
         sizes = self._sizes() if status == "complete" else None
-        replace(self._job, status=status, sizes=sizes).save(self.job_path)
+        items = self.next if status == "complete" else None
+        replace(self._job, status=status, sizes=sizes, items=items).save(self.job_path)
         if lacking:
             raise InternalError(f"complete at input {self.next} of {last}")
 
@@ -250,6 +255,7 @@ class Outputs:
         return (
             earlier.status == "complete"
             and earlier.inputs == self._job.inputs
+            and earlier.inputs is not None
             and earlier.span == self._job.span
             and earlier.sizes == self._sizes()
         )
@@ -276,6 +282,9 @@ class Outputs:
         failures.cut(point.failures_end)
         self.failed = point.failed
         self.first = self.next = point.index
-        self.notes = (f"going on at input {point.index:,} of {self._job.count_text()}",)
+        where = f"{self._job.unit} {point.index:,}"
+        if self._job.unit == "input":
+            where += f" of {self._job.count_text()}"
+        self.notes = (f"going on at {where}",)
         if earlier.gepipe != self._job.gepipe:
             self.notes += (f"the results so far are of gepipe {earlier.gepipe}",)

@@ -135,11 +135,10 @@ def require_same_inputs(
         if earlier.span == job.span:
             return
         raise ConfigError(
-            f"cannot resume into {job.output!r}: it was begun for the inputs from "
-            f"{earlier.span[0]:,} up to {earlier.span[1]:,}, not from {job.span[0]:,} up to "
-            f"{job.span[1]:,}; ask for the same range, {_ANEW}"
+            f"cannot resume into {job.output!r}: it was begun for the {job.unit}s from "
+            f"{_shown(earlier.span)}, not from {_shown(job.span)}; ask for the same range, {_ANEW}"
         )
-    what = _first_other(manifest, *files, first)
+    what = _first_other(manifest, *files, first) if job.unit == "input" else None
     if what is None and was.count != now.count:
         what = f"{was.count:,} inputs then, {now.count:,} now"
     if what is None and (span := was.first_change(now)):
@@ -148,6 +147,10 @@ def require_same_inputs(
         f"cannot resume into {job.output!r}: the inputs have changed since: {what}; "
         f"restore them, {_ANEW}"
     )
+
+
+def _shown(span: tuple[int, int | None]) -> str:
+    return f"{span[0]:,} " + ("on" if span[1] is None else f"up to {span[1]:,}")
 
 
 def _first_other(

@@ -89,7 +89,8 @@ def decode(value: Any, options: DecodeImage, meta: Meta, fit: Fit | None = None)
     """Decode one file.
 
     Args:
-        value: The file's bytes, or a 1-D uint8 array of them.
+        value: The file's bytes, or a 1-D uint8 array of them; or, as `meta["frame"]` tells, the
+            frame of a video, (height, width, 3) uint8 in BGR, which is taken as it is.
         options: The operator's parameters. `color` decides only between grey and colour here.
         meta: Gets `height` and `width` of the original; `frames`, `truncated` and `damaged` where
             they apply.
@@ -99,6 +100,8 @@ def decode(value: Any, options: DecodeImage, meta: Meta, fit: Fit | None = None)
         ItemError: `empty`, `not_an_image`, `too_large`, `truncated`, `damaged`, `unreadable`,
             `unsupported`.
     """
+    if "frame" in meta and isinstance(value, np.ndarray):
+        return _of_frame(value, options)
     data = _as_bytes(value)
     header = read_header(data)
     if header.height * header.width > options.max_pixels:
@@ -188,6 +191,14 @@ def silence() -> None:
     logging = getattr(getattr(cv2, "utils", None), "logging", None)
     if logging is not None:
         logging.setLogLevel(logging.LOG_LEVEL_SILENT)
+
+
+def _of_frame(pixels: NDArray[np.uint8], options: DecodeImage) -> Picture:
+    height, width, _ = pixels.shape
+    order = "bgr"
+    if options.color == "gray":
+        pixels, order = cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY)[:, :, None], "gray"
+    return Picture(pixels, order, height, width, Field(0.0, 0.0, height, width))
 
 
 def _as_bytes(value: Any) -> bytes:

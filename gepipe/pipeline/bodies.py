@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gepipe import plugins
 from gepipe.engines.engine import EngineOptions
 from gepipe.errors import ItemError
+from gepipe.io.frames import stamped
 from gepipe.io.original import Origin, Original
 from gepipe.io.source import Reader
 from gepipe.ops.plan import PostProgram, PreProgram
@@ -55,7 +56,8 @@ class PreBody:
 
     def write(self, payload: Any, rows: Mapping[str, NDArray[Any] | Room]) -> bytes:
         """See `gepipe.runtime.worker.Writer`."""
-        meta: dict[str, Any] = {}
+        facts = getattr(self.reader, "facts", None)
+        meta: dict[str, Any] = {} if facts is None else facts(payload)
         self.program(self.reader.read(payload), meta, rows)
         if self.keep:
             meta[_PAYLOAD] = payload
@@ -150,11 +152,11 @@ class PostBody:
             self._look_for_nan(rows)
         facts = decode(meta)
         if self.original is None:
-            made = self.program(rows, facts)
+            made = stamped(self.program(rows, facts), facts)
             takes_meta = getattr(self.encode, "takes_meta", False)
             return self.encode(made, facts) if takes_meta else self.encode(made)
         payload = facts.pop(_PAYLOAD)
-        result = self.program(rows, facts)
+        result = stamped(self.program(rows, facts), facts)
         return self.encode(result, Origin(facts, partial(self.original.picture, payload)))
 
     def _look_for_nan(self, rows: Mapping[str, NDArray[Any]]) -> None:

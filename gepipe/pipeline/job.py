@@ -20,6 +20,7 @@ from gepipe.io.videos import VideoFiles, is_video
 from gepipe.ops.text import Tokenize
 from gepipe.pipeline.apart import require_apart
 from gepipe.pipeline.assembly import Plan, assemble, plan
+from gepipe.pipeline.feeds import has_frames, keeps_pictures, listed_feed
 from gepipe.runtime.options import Start
 from gepipe.spec.normal import difference, normal_form
 from gepipe.spec.parts import shorthand_of, sink_of
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
     from gepipe.io.source import Source
     from gepipe.pipeline.chain import Chain
     from gepipe.runtime.events import Outcome
+    from gepipe.runtime.feed import Feed
     from gepipe.runtime.statistics import Statistics
     from gepipe.runtime.supervisor import Supervisor
     from gepipe.spec.model import PipelineSpec
+    from gepipe.video.feed import VideoProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,7 @@ class Job:
         self._supervisor: Supervisor | Chain | None = None
         self._outputs: Outputs | None = None
         self._plan: Plan | None = None
+        self._feed: Feed | None = None
         self._engine = ""
         self._stopping = False
         self.total: int | None = None
@@ -213,7 +217,7 @@ class Job:
                 batch=batch,
                 first=first,
                 limit=self._limit,
-                keep=keeps_pictures(spec, self._sink),
+                keep=keeps_pictures(self._spec, self._sink),
             )
             stack.callback(feed.close)
             self._feed = feed
@@ -227,9 +231,12 @@ class Job:
                 outcomes = [each for each in outcomes if each.index >= outputs.next]
             outputs.write(outcomes)
 
-        allowed = failures_left(spec, len(manifest), outputs.failed)
+        allowed = failures_left(spec, self.total, outputs.failed)
         assert self._plan is not None
-        with assemble(self._plan, self._source.reader, self._sink.encoder) as supervisor:
+        with (
+            ExitStack() as stack,
+            assemble(self._plan, self._source.reader, self._sink.encoder) as supervisor,
+        ):
             self._supervisor = supervisor
             if self._stopping:
                 supervisor.request_stop()

@@ -1,0 +1,341 @@
+"""Decodes one video with PyAV: frame numbers, times, rotation and damage. Loaded by decoders only.
+
+PyAV and not cv2.VideoCapture: it tells time stamps, damage and the reason of a failure, opens with
+a limit of time, and has a frame converted by one pass with one copy into memory of ours.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import av
+import av.logging
+import cv2
+import numpy as np
+from av.error import FFmpegError
+
+from gepipe.errors import ItemError
+from gepipe.video.damage import Damage
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Frames in a row without a later time stamp, behind which a video counts as at its end.
+STALLED_MAX: Final = 250
+#: Pieces in a row that give no frame, behind which a video is given up.
+FRUITLESS_MAX: Final = 2000
+_READ_ERRORS_MAX: Final = 16
+#: What FFmpeg's decoders say where they fill in what they could not decode.
+_MENDED: Final = ("concealing ", "error while decoding", "ignoring overflow")
+_TURNS: Final = {
+    90: cv2.ROTATE_90_COUNTERCLOCKWISE,
+    180: cv2.ROTATE_180,
+    270: cv2.ROTATE_90_CLOCKWISE,
+}
+
+
+class Facts(NamedTuple):
+    """What a video says of itself, which need not be true.
+
+    Attributes:
+        frames: How many frames there are; 0 for no idea.
+        rate: Frames a second; 0 for no idea.
+        codec: Name of the codec.
+    """
+
+    frames: int
+    rate: float
+    codec: str
+
+
+class Decoded(NamedTuple):
+    """A frame as the codec made it.
+
+    Attributes:
+        frame: Number of the frame, counted from 0.
+        time: Seconds from the start of the video.
+        picture: The frame.
+    """
+
+    frame: int
+    time: float
+    picture: av.VideoFrame
+
+
+class VideoStream:
+    """An open video.
+
+    Attributes:
+        facts: What it says of itself.
+        damage: What could not be decoded so far.
+        decoded: Frames so far.
+    """
+
+    def __init__(self, path: bytes, *, threads: int = 1, timeout_s: float = 30.0) -> None:
+        """Open a video.
+
+        Args:
+            path: A path, an address, or a camera's device.
+            threads: Threads of the codec; 0 for as many as there are processors.
+            timeout_s: How long opening, or reading on, may take where a network is in between.
+
+        Raises:
+            ItemError: `missing`, `empty`, `unreadable`, `connection` or `decoder`.
+        """
+        self.name = os.fsdecode(path)
+        self.damage = Damage()
+        self.decoded = 0
+        self._fd = -1
+        self._logs = av.logging.Capture(local=False)
+        av.logging.set_level(av.logging.INFO)
+        self._lines = self._logs.__enter__()
+        try:
+            self._container = self._opened(path, timeout_s)
+            self._stream = self._video(threads)
+        except BaseException:
+            self.close()
+            raise
+        self.facts = self._facts()
+        self._clock = _Clock(self._stream, self.facts.rate)
+
+    def _opened(self, path: bytes, timeout_s: float) -> Any:
+        address, options, form = self._address(path)
+        try:
+            return av.open(address, format=form, options=options, timeout=(timeout_s, timeout_s))
+        except (FFmpegError, OSError, ValueError) as error:
+            self._container = None
+            remote = b"://" in path[:32]
+            raise ItemError(
+                "connection" if remote else "decoder",
+                f"cannot open {self.name!r}: {reason(error)}"
+                + ("" if remote else "; expected a video that FFmpeg can read"),
+            ) from error
+
+    def _address(self, path: bytes) -> tuple[str, dict[str, str], str | None]:
+        """Return what FFmpeg is to open, with which options, and as what.
+
+        Raises:
+            ItemError: There is no such file, or nothing in it.
+        """
+        self._container = None
+        if b"://" in path[:32]:
+            options = {"rtsp_transport": "tcp"} if path.lower().startswith(b"rtsp") else {}
+            return self.name, options, None
+        try:
+            status = os.stat(path)  # noqa: PTH116 - bytes
+        except (OSError, ValueError) as error:
+            missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+            why = (getattr(error, "strerror", None) or str(error)).lower()
+            kind = "missing" if missing else "unreadable"
+            raise ItemError(kind, f"cannot read {self.name!r}: {why}") from error
+        if os.path.isdir(path):  # noqa: PTH112
+            raise ItemError("unreadable", f"{self.name!r} is a folder; expected a video")
+        if path.startswith(b"/dev/video"):
+            return self.name, {}, "v4l2"
+        if status.st_size == 0 and os.path.isfile(path):  # noqa: PTH113
+            raise ItemError("empty", f"{self.name!r} is an empty file")
+        try:
+            path.decode("utf-8")
+        except UnicodeDecodeError:  # FFmpeg is given text
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            return f"file:/proc/self/fd/{self._fd}", {}, None
+        # Without the protocol, a name such as `a:b.mp4` would be taken for an address.
+        return f"file:{self.name}", {}, None
+
+    def _video(self, threads: int) -> Any:
+        pictures = [
+            stream
+            for stream in self._container.streams.video
+            if not stream.disposition & type(stream.disposition).attached_pic
+        ]
+        if not pictures:
+            kinds = ", ".join(sorted({stream.type for stream in self._container.streams}))
+            holds = f"it holds {kinds}" if kinds else "it holds nothing"
+            raise ItemError("decoder", f"{self.name!r} has no video stream; {holds}")
+        stream = self._container.streams.best("video") or pictures[0]
+        if stream not in pictures:
+            stream = pictures[0]
+        if stream.codec_context is None:
+            raise ItemError("decoder", f"{self.name!r}: {self._no_decoder()}")
+        stream.codec_context.thread_count = threads
+        if threads != 1:
+            stream.codec_context.thread_type = "AUTO"
+        return stream
+
+    def _no_decoder(self) -> str:
+        said = "; ".join(text.strip() for _, _, text in self._lines if "codec" in text.lower())
+        return "there is no decoder for its video" + (f": {said}" if said else "")
+
+    def _facts(self) -> Facts:
+        stream = self._stream
+        rate = float(stream.average_rate or stream.guessed_rate or 0)
+        frames = stream.frames
+        if not frames and rate:
+            length = stream.duration and float(stream.duration * stream.time_base)
+            length = length or (self._container.duration or 0) / av.time_base
+            frames = round(length * rate)
+        return Facts(max(0, frames), rate, str(stream.codec_context.name))
+
+    def frames(self) -> Iterator[Decoded]:
+        """Yield the frames in the order they are shown.
+
+        Raises:
+            ItemError: `decoder`: there is no frame, or the video is given up.
+        """
+        clock = self._clock
+        fruitless = stalled = 0
+        last_error = ""
+        for packet in self._packets():
+            try:
+                pictures = packet.decode() if packet is not None else self._flushed()
+            except (FFmpegError, ValueError) as error:
+                last_error = reason(error)
+                fruitless += 1
+                if self.decoded:
+                    self.damage.leave_out(self.decoded, clock.last_s, last_error)
+                if fruitless > FRUITLESS_MAX:
+                    break
+                continue
+            mended = self._mended()
+            for picture in pictures:
+                fruitless = 0
+                number, self.decoded = self.decoded, self.decoded + 1
+                time_s = clock.read(picture)
+                stalled = 0 if clock.advanced else stalled + 1
+                if stalled >= STALLED_MAX:
+                    self.damage.end(
+                        f"given up behind {stalled:,} frames in a row without a later time stamp"
+                    )
+                    return
+                if picture.is_corrupt:
+                    self.damage.leave_out(number, time_s, mended or "the frame is damaged")
+                    continue
+                if mended:
+                    self.damage.mend(number, time_s, mended)
+                    mended = ""
+                yield Decoded(number, time_s, picture)
+        if not self.decoded:
+            raise ItemError(
+                "decoder",
+                f"{self.name!r}: no frame could be decoded ({self.facts.codec})"
+                + (f": {last_error}" if last_error else "; it holds none"),
+            )
+        if fruitless > FRUITLESS_MAX:
+            self.damage.end(f"given up behind {fruitless:,} pieces in a row without a frame")
+
+    def _packets(self) -> Iterator[Any]:
+        """Yield the packets of the video, over errors of reading, and None or an empty one last."""
+        errors = 0
+        while True:
+            try:
+                for packet in self._container.demux(self._stream):
+                    errors = 0
+                    yield packet
+            except (FFmpegError, OSError) as error:
+                errors += 1
+                why = reason(error)
+                self.damage.leave_out(self.decoded, self._clock.last_s, why)
+                if errors >= _READ_ERRORS_MAX or isinstance(error, OSError | av.error.ExitError):
+                    self.damage.end(f"cannot be read any further: {why}")
+                    yield None
+                    return
+            else:
+                return
+
+    def _flushed(self) -> Any:
+        return self._stream.codec_context.decode(None)
+
+    def _mended(self) -> str:
+        """Return what the decoder says of parts that it filled in, since the last call."""
+        if not self._lines:
+            return ""
+        said = [text.strip() for _, _, text in self._lines if text.lstrip().startswith(_MENDED)]
+        self._lines.clear()
+        return said[0] if said else ""
+
+    def close(self) -> None:
+        """Close the video. Closing twice is harmless."""
+        if self._container is not None:
+            self._container.close()
+            self._container = None
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        if self._logs is not None:
+            self._logs.__exit__(None, None, None)
+            self._logs = None
+
+
+class _Clock:
+    """Reads the time of frames.
+
+    Attributes:
+        last_s: Time of the last frame.
+        advanced: Whether that was later than the one before.
+    """
+
+    def __init__(self, stream: Any, rate: float) -> None:
+        self._base = float(stream.time_base or 0) or 1.0
+        self._start = stream.start_time
+        self._step_s = 1.0 / rate if rate else 0.04
+        self._last_pts: int | None = None
+        self.last_s = -self._step_s
+        self.advanced = True
+
+    def read(self, picture: Any) -> float:
+        """Return the time of a frame, in seconds from the start of the video."""
+        pts = picture.pts if picture.pts is not None else picture.dts
+        if pts is None:
+            self.last_s += self._step_s
+            self.advanced = True
+            return self.last_s
+        if self._start is None:
+            self._start = pts
+        self.advanced = self._last_pts is None or pts > self._last_pts
+        self._last_pts = pts
+        self.last_s = (pts - self._start) * self._base
+        return self.last_s
+
+
+class Painter:
+    """Writes frames as BGR into memory of ours, upright."""
+
+    def __init__(self) -> None:
+        self._reformatter = av.video.reformatter.VideoReformatter()
+
+    @staticmethod
+    def size(picture: Any) -> tuple[int, int]:
+        """Return height and width of a frame as it is shown."""
+        if picture.rotation % 180 == 90:
+            return picture.width, picture.height
+        return picture.height, picture.width
+
+    def paint(self, picture: Any, memory: NDArray[np.uint8]) -> None:
+        """Write a frame.
+
+        Args:
+            picture: The frame.
+            memory: (height, width, 3) uint8 of its size as it is shown; overwritten.
+        """
+        # One thread: the pipeline's processes share the processors already.
+        converted = self._reformatter.reformat(picture, format="bgr24", threads=1)
+        plane = converted.planes[0]
+        height, width = converted.height, converted.width
+        rows = np.frombuffer(plane, np.uint8, height * plane.line_size)
+        pixels = rows.reshape(height, plane.line_size)[:, : 3 * width].reshape(height, width, 3)
+        turn = _TURNS.get(picture.rotation % 360)
+        if turn is None:
+            memory[...] = pixels
+        else:
+            cv2.rotate(pixels, turn, dst=memory)
+
+
+def reason(error: BaseException) -> str:
+    """Return what FFmpeg says, without its numbers."""
+    text = str(getattr(error, "strerror", None) or error)
+    log = getattr(error, "log", None)
+    if log:
+        text = f"{text} ({log[2].strip()})"
+    return " ".join(text.split())[:300].lower().rstrip(".")
