@@ -29,10 +29,11 @@ _STEM_BYTES = 200
 class AnnotatedSink:
     """JSON lines as of the jsonl sink, and a folder of pictures with the results drawn in.
 
-    Boxes of `detections` are drawn with label and score; of `top_k` and `classes` the best three
-    stand in the corner. A picture is called by index and name of its input, as in
-    `000012-street.jpg`, and is there before its line is. Post workers read each input once more,
-    draw and write; `stream_count` is how many do so at a time.
+    Boxes of `detections` are drawn with label and score, and their track where there is one; of
+    `lines` the outline with the text that was read; of `top_k` and `classes` the best three stand
+    in the corner. A picture is called by index and name of its input, as in `000012-street.jpg`, or
+    `000012-street-57.jpg` for frame 57 of a video, and is there before its line is. Post workers
+    read each input once more, draw and write; `stream_count` is how many do so at a time.
 
     Args:
         path: The file of lines. Failed inputs are listed beside it, in `<stem>.failures.jsonl`.
@@ -215,7 +216,11 @@ class AnnotatedFile:
             self._folder.rmdir()
 
     def _picture(self, index: int, source: str) -> Path:
-        stem = os.fsencode(Path(source).stem)[:_STEM_BYTES].decode("utf-8", "surrogateescape")
+        video, _, frame = source.rpartition("#frame=")
+        name = video if video and frame.isdigit() else source
+        stem = os.fsencode(Path(name).stem)[:_STEM_BYTES].decode("utf-8", "surrogateescape")
+        if name != source:
+            stem += f"-{frame}"
         return self._folder / f"{index:06}-{stem}.{self._ending}"
 
 

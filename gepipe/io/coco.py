@@ -18,14 +18,20 @@ if TYPE_CHECKING:
     from gepipe.io.records import RecordFile
 
 
+#: What the result of a video's frame tells of it, see the source videos.
+_OF_FRAME = ("frame", "time")
+
+
 @dataclass(frozen=True)
 class CocoSink:
     """COCO JSON of detections: `images`, `annotations` with `bbox` and `score`, `categories`.
 
     `bbox` is `[x, y, width, height]` in pixels of the original. All ids count from 1: an image's
     is its input's index + 1, a category's the number of its class + 1. Categories are those that
-    were found. While the run goes on, results lie in `<path>.journal` as JSON lines; the file
-    appears whole when the job is complete, and the journal goes.
+    were found. The image of a video's frame is called `street.mp4#frame=57`, and has its `frame`
+    and `time`; the annotation of an object that is followed has its `track_id`. While the run goes
+    on, results lie in `<path>.journal` as JSON lines; the file appears whole when the job is
+    complete, and the journal goes.
 
     Args:
         path: The file to write. Failed inputs are listed beside it, in `<stem>.failures.jsonl`.
@@ -71,7 +77,8 @@ class DetectionEncoder:
                 f"{sorted(result) if isinstance(result, dict) else type(result).__name__}",
             )
         size = [origin.meta.get("height"), origin.meta.get("width")]
-        return encode_json({"detections": found, "size": size})
+        kept = {key: result[key] for key in _OF_FRAME if key in result}
+        return encode_json({"detections": found, "size": size, **kept})
 
 
 def _write_coco(journal: RecordFile, path: Path) -> None:
@@ -100,9 +107,12 @@ def _records(journal: RecordFile) -> Iterator[dict[str, Any]]:
 
 def _images(journal: RecordFile) -> Iterator[dict[str, Any]]:
     for record in _records(journal):
-        height, width = record["result"]["size"]
+        result = record["result"]
+        height, width = result["size"]
         image = {"id": record["index"] + 1, "file_name": record["source"]}
-        yield image if height is None else {**image, "width": width, "height": height}
+        if height is not None:
+            image |= {"width": width, "height": height}
+        yield image | {key: result[key] for key in _OF_FRAME if key in result}
 
 
 def _annotations(journal: RecordFile, categories: dict[int, str]) -> Iterator[dict[str, Any]]:
@@ -115,6 +125,7 @@ def _annotations(journal: RecordFile, categories: dict[int, str]) -> Iterator[di
             category = each["class"] + 1
             label = each.get("label")
             categories[category] = str(each["class"]) if label is None else label
+            track = each.get("track")
             yield {
                 "id": number,
                 "image_id": record["index"] + 1,
@@ -123,4 +134,5 @@ def _annotations(journal: RecordFile, categories: dict[int, str]) -> Iterator[di
                 "area": round(width * height, 2),
                 "iscrowd": 0,
                 "score": each["score"],
+                **({} if track is None else {"track_id": track}),
             }

@@ -54,6 +54,88 @@ def test_a_box_stands_out_on_any_background(background):
         assert (column[beside] == 0).all()
 
 
+def colours_of(image):
+    return {tuple(colour) for colour in image.reshape(-1, 3).tolist()}
+
+
+def test_a_track_keeps_its_colour_whatever_class_it_is_taken_for():
+    pictures = [grey(), grey()]
+    for number, picture in enumerate(pictures):
+        annotate(picture, {"detections": [{**ONE, "class": number, "track": 7}]}, Style())
+
+    for picture in pictures:
+        assert color_of(7) in colours_of(picture)
+        assert not {color_of(0), color_of(1)} & colours_of(picture)
+
+
+def test_one_that_is_not_followed_has_the_colour_of_its_class():
+    picture = grey()
+    annotate(picture, {"detections": [{**ONE, "track": None}]}, Style())
+
+    assert color_of(0) in colours_of(picture)
+
+
+def test_counts_stand_in_the_corner():
+    plain, counted = grey(), grey()
+    annotate(plain, {"detections": []}, Style())
+    annotate(counted, {"detections": [], "counts": {"person": 3}}, Style())
+
+    changed = np.argwhere((plain != counted).any(axis=2))
+    assert (plain == 128).all()
+    assert changed.min(axis=0).tolist() == [0, 0]
+    assert changed[:, 0].max() < 30
+
+
+def test_lines_of_text_are_outlined_and_what_was_read_stands_beside_them():
+    picture = grey(200, 400, 255)
+    turned = [[60, 100], [200, 90], [201, 110], [61, 120]]
+
+    annotate(picture, {"lines": [{"polygon": turned, "text": "Total 12", "score": 1}]}, Style())
+
+    inside = picture[102:108, 100:160]
+    assert (inside == 255).all()  # the letters themselves stay visible
+    rows, columns = np.nonzero((picture == color_of(0)).all(axis=2))
+    assert rows.min() < 85  # the plate above it
+    assert columns.min() >= 58
+
+
+def test_labels_of_lines_hide_no_other_line():
+    picture = grey(200, 400, 255)
+    polygons = [[[20, y], [380, y], [380, y + 20], [20, y + 20]] for y in (20, 44, 68)]
+    for x1, y1, x2, y2 in ((40, 30, 360, 34), (40, 54, 360, 58), (40, 78, 360, 82)):
+        picture[y1:y2, x1:x2] = 0
+    before = picture.copy()
+
+    lines = [{"polygon": points, "text": "abc"} for points in polygons]
+    annotate(picture, {"lines": [lines[0], {**lines[1], "text": ""}, lines[2]]}, Style())
+
+    assert (picture[54:58, 40:360] == before[54:58, 40:360]).all()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"box": [10, 10, 60, 40], "failure": {"kind": "x"}},
+        {"polygon": [[10, 10], [60, 10], [60, 40], [10, 40]], "text": "日本"},
+        {"box": [10, 10, 60, 40], "top_k": [{"class": 2, "label": "beagle", "score": 0.5}]},
+    ],
+)
+def test_parts_of_any_kind_are_drawn(entry):
+    picture = grey()
+    annotate(picture, {"parts": [entry]}, Style())
+
+    assert color_of(0) in colours_of(picture)
+
+
+def test_an_object_is_labelled_with_what_a_further_model_found():
+    plain, refined = grey(), grey()
+    further = {**ONE, "top_k": [{"class": 9, "label": "person", "score": 0.75}]}
+    annotate(plain, {"detections": [ONE]}, Style())
+    annotate(refined, {"detections": [further]}, Style())
+
+    assert (plain == refined).all()  # the same words in the colour of the object's own class
+
+
 @pytest.mark.parametrize("scale", [1, 4])
 def test_sizes_grow_with_the_picture(scale):
     image = grey(300 * scale, 300 * scale)
@@ -322,6 +404,17 @@ def test_options_that_make_no_sense_are_refused():
     assert AnnotatedSink("lines").pictures.name == "lines.pictures"
 
 
+def test_a_picture_of_a_frame_is_called_by_its_video_and_number(tmp_path):
+    sink = AnnotatedSink(str(tmp_path / "out.jsonl"))
+
+    with opened(sink, ["a/street.avi#frame=57"]) as outputs:
+        payload = sink.encoder({"detections": []}, Origin({}, grey))
+        outputs.write([Record(0, "a/street.avi#frame=57", payload)])
+        outputs.close("complete")
+
+    assert [path.name for path in sink.pictures.iterdir()] == ["000000-street-57.jpg"]
+
+
 # --- COCO ---
 
 
@@ -363,6 +456,30 @@ def test_coco_holds_images_annotations_and_categories(tmp_path):
     assert [each["id"] for each in made["annotations"]] == [1, 2]
     assert made["categories"] == [{"id": 1, "name": "person"}, {"id": 2, "name": "dog"}]
     assert not (tmp_path / "found.json.journal").exists()
+
+
+def test_coco_tells_frame_time_and_track(tmp_path):
+    sink = CocoSink(str(tmp_path / "found.json"))
+    result = {"frame": 7, "time": 0.28, "detections": [{**ONE, "track": 3}, {**ONE, "track": None}]}
+
+    with opened(sink, ["street.avi#frame=7"]) as outputs:
+        payload = sink.encoder(result, Origin({"height": 120, "width": 160}, grey))
+        outputs.write([Record(0, "street.avi#frame=7", payload)])
+        outputs.close("complete")
+
+    made = json.loads((tmp_path / "found.json").read_text())
+    assert made["images"] == [
+        {
+            "id": 1,
+            "file_name": "street.avi#frame=7",
+            "width": 160,
+            "height": 120,
+            "frame": 7,
+            "time": 0.28,
+        }
+    ]
+    assert [each.get("track_id") for each in made["annotations"]] == [3, None]
+    assert "track_id" not in made["annotations"][1]
 
 
 def test_coco_without_a_find_is_valid(tmp_path):
