@@ -1,4 +1,4 @@
-"""Hand-written loops over a video: decode, detect, draw, write an MP4. See `loops` for the contract.
+"""Hand-written loops over a video: they decode, detect, draw, write an MP4. See `loops`.
 
 They decode with OpenCV, whose way to BGR is the fastest there is in Python, and encode with PyAV,
 because what OpenCV writes plays in no browser. The encoder is set as gepipe sets its own.
