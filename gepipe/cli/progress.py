@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from gepipe.pipeline.job import Job
+    from gepipe.video.feed import VideoProgress
 
 _FRAME_S: Final = 0.2
 _LINE_S: Final = 5.0
@@ -62,22 +63,45 @@ class Progress:
     def line(self) -> str | None:
         """Return the line for this moment; None before the run began."""
         job, statistics = self._job, self._job.statistics()
-        if statistics is None or job.total is None or not statistics.elapsed_s:
+        if statistics is None or not statistics.elapsed_s:
             return None
-        done = job.done
+        done, videos = job.done, job.video_progress()
+        if videos is None and job.total is None:
+            return None
         self._measure(done)
-        share = done / job.total if job.total else 1.0
-        parts = [f"{done:,}/{job.total:,} ({share:.0%})"]
-        if self._rate:
-            parts.append(f"{self._rate:,.1f} items/s")
-        if self._rate and done < job.total:
-            parts.append(f"{duration(round((job.total - done) / self._rate))} left")
+        parts = self._far(done, job.total) if videos is None else self._seen_of(done, videos)
         if statistics.failed:
             parts.append(count(statistics.failed, "failure"))
         slowest = statistics.slowest
         if slowest is not None:
             parts.append(f"{slowest.name} is slowest, busy {slowest.utilisation:.0%}")
         return harmless(" · ".join(parts))
+
+    def _far(self, done: int, total: int | None) -> list[str]:
+        """Return how far a run over a list of known length is."""
+        total = total or 0
+        share = done / total if total else 1.0
+        parts = [f"{done:,}/{total:,} ({share:.0%})"]
+        if self._rate:
+            parts.append(f"{self._rate:,.1f} items/s")
+        if self._rate and done < total:
+            parts.append(f"{duration(round((total - done) / self._rate))} left")
+        return parts
+
+    def _seen_of(self, done: int, videos: VideoProgress) -> list[str]:
+        """Return how far a run over videos is: nobody knows how many frames there are."""
+        parts = []
+        if videos.source:
+            about = f" of about {videos.estimate:,}" if videos.estimate >= videos.frames else ""
+            of = f"/{videos.videos:,}" if videos.videos is not None else ""
+            name = videos.source.rstrip("/").rpartition("/")[2]
+            parts.append(f"video {videos.begun:,}{of}, {name}: frame {videos.frames:,}{about}")
+        parts.append(f"{count(done, 'frame')} done")
+        if self._rate:
+            parts.append(f"{self._rate:,.1f} frames/s")
+        if videos.dropped:
+            parts.append(f"{videos.dropped:,} dropped")
+        return parts
 
     def _measure(self, done: int) -> None:
         now = time.monotonic()

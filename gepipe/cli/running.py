@@ -121,6 +121,8 @@ def _ended_early(job: Job, error: GepipeError, *, as_json: bool, quiet: bool) ->
     if as_json:
         print_out(Summary.of_stopped(job, error).to_json())
     done = f"{job.done:,} of {job.total:,} done" if job.total is not None else "nothing done"
+    if job.videos is not None and job.done:
+        done = f"{count(job.done, 'frame')} done"
     if not isinstance(error, Interrupted):
         if not job.done:
             raise error
@@ -143,9 +145,13 @@ def _opening(name: str, job: Job) -> str:
     """Say aloud what runs, and with what."""
     statistics = job.statistics()
     assert statistics is not None
-    assert job.total is not None
-    left = job.total - job.first
-    heading = f"{name}: {count(left, 'input')}" + (f" left of {job.total:,}" if job.first else "")
+    if job.videos is not None:
+        heading = f"{name}: {count(job.videos, 'video')}"
+        heading += f", from frame {job.first:,} on" if job.first else ""
+    else:
+        assert job.total is not None
+        heading = f"{name}: {count(job.total - job.first, 'input')}"
+        heading += f" left of {job.total:,}" if job.first else ""
     lines = spread("; ".join((heading, *job.notes[:1])), job.notes[1:])
     if job.batch is not None:
         workers = ", ".join(

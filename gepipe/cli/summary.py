@@ -26,9 +26,10 @@ class Summary:
         status: `complete`, `interrupted` or `failed`. A complete run may have failures.
         exit_code: What the command exits with.
         error: Why it failed; null if it did not.
-        items: Inputs of the whole job, those of earlier runs included; null if it never began.
-        results: Inputs with a result, likewise.
-        failures: Inputs without one, likewise.
+        items: Inputs of the whole job, those of earlier runs included; null if it never began. Of
+            videos the frames, and what failed of whole videos; null if that is not known yet.
+        results: Items with a result, likewise.
+        failures: Items without one, likewise.
         seconds: Time of this run, from the moment the workers were ready.
         items_per_s: Inputs of this run by that time.
         slowest_stage: Name of the stage that held the others back; null if nothing was done.
@@ -37,6 +38,8 @@ class Summary:
         failures_file: What failed and why.
         engine: What ran the model.
         notes: What else is worth knowing.
+        videos: How many videos the items are frames of; null where they are others.
+        dropped: Frames of live sources that there was no time for.
     """
 
     status: str
@@ -53,6 +56,8 @@ class Summary:
     engine: str
     stages: dict[str, dict[str, Any]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    videos: int | None = None
+    dropped: int = 0
 
     @classmethod
     def of(cls, job: Job, report: JobReport) -> Summary:
@@ -89,9 +94,14 @@ class Summary:
         """Return the table of the first results and the line below it."""
         yield from table(Path(self.output), self.results, color=color)
         assert self.items is not None
-        parts = [f"{self.results:,} of {count(self.items, 'input')} with results"]
+        noun = "input" if self.videos is None else "frame"
+        of = "" if self.videos is None else f" of {count(self.videos, 'video')}"
+        parts = [f"{self.results:,} of {count(self.items, noun)}{of} with results"]
         if self.seconds:
-            parts += [f"in {duration(self.seconds)}", f"{self.items_per_s:,.1f} items/s"]
+            unit = "items" if self.videos is None else "frames"
+            parts += [f"in {duration(self.seconds)}", f"{self.items_per_s:,.1f} {unit}/s"]
+        if self.dropped:
+            parts.append(f"{self.dropped:,} dropped for lack of time")
         parts.append(count(self.failures, "failure") if self.failures else "no failures")
         if self.slowest_stage is not None:
             share = self.stages[self.slowest_stage]["utilisation"]
@@ -131,6 +141,8 @@ def _numbers(job: Job, statistics: Statistics | None) -> dict[str, Any]:
         "failures_file": str(failures_path(job.output)),
         "engine": job.engine,
         "notes": job.notes,
+        "videos": job.videos,
+        "dropped": videos.dropped if (videos := job.video_progress()) is not None else 0,
     }
 
 
