@@ -32,7 +32,7 @@ WORDS: Final[dict[plugins.Kind, str]] = {
 }
 
 #: Sinks that are only chosen by their names: what they write ends in .jsonl or .json.
-_NAMED_SINKS: Final = frozenset({"annotated", "coco"})
+_NAMED_SINKS: Final = frozenset({"annotated", "coco", "contact_sheet", "video"})
 
 
 def build(kind: plugins.Kind, name: str, value: Any, base: Path | None, *, role: str = "") -> Any:

@@ -140,12 +140,13 @@ def _mid_ops(value: Any, info: ValidationInfo) -> tuple[Any, ...]:
             f"one of {', '.join(known)} among them"
         )
     if len(splitters) > 1:
-        raise problem("a mid stage splits an item once; this one does it twice", splitters[1])
+        text = "a mid stage splits an item once; this one does it twice"
+        raise problem(text, splitters[1], *_name(value[splitters[1]]))
     (at,) = splitters
     wrong = [
         Issue(
             (index, *_name(value[index])),
-            f"{ops[index].title}: an operator for {stage} stages stands "
+            f"an operator for {stage} stages stands "
             + ("before" if index < at else "behind")
             + f" {ops[at].title}; what reads a model comes before it, what makes an input behind",
         )
@@ -161,7 +162,7 @@ def _name(entry: Any) -> tuple[str, ...]:
     """Return the name that an operator has in the file, as far as it comes from one."""
     if isinstance(entry, Mapping) and len(entry) == 1:
         return (str(next(iter(entry))),)
-    return ()
+    return (entry,) if isinstance(entry, str) else ()
 
 
 def _op(entry: Any, role: str, base: Path | None) -> Any:

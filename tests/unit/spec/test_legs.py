@@ -77,25 +77,25 @@ def test_three_models_make_three_legs() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("      - crop\n", ""), "pipeline.yaml:14: stages.cut.ops: a mid stage needs an operator"),
+        (("      - crop\n", ""), "pipeline.yaml:13: stages.cut.ops: a mid stage needs an operator"),
         (
             ("      - yolo\n", "      - yolo\n      - crop\n"),
-            "pipeline.yaml:17: stages.cut.ops[2].crop: a mid stage splits an item once",
+            "pipeline.yaml:16: stages.cut.ops[2].crop: a mid stage splits an item once",
         ),
         (
             ("      - yolo\n", "      - to_tensor\n"),
-            "pipeline.yaml:15: stages.cut.ops[0].to_tensor: to_tensor: an operator for pre stages "
+            "pipeline.yaml:14: stages.cut.ops[0].to_tensor: an operator for pre stages "
             "stands before crop",
         ),
         (
             ("      - resize: {size: [4, 4]}\n", "      - top_k: 3\n"),
-            "pipeline.yaml:17: stages.cut.ops[2].top_k: top_k 3: an operator for post stages "
+            "pipeline.yaml:16: stages.cut.ops[2].top_k: an operator for post stages "
             "stands behind crop",
         ),
-        (("    role: mid\n", "    role: pre\n"), "pipeline.yaml:8: stages.cut.stream_count"),
+        (("    role: mid\n", "    role: pre\n"), "pipeline.yaml:10: stages.cut.stream_count"),
         (
             ("gather, {python", "gather, gather, {python"),
-            "pipeline.yaml:22: stages.postprocess.ops[2].gather: gathers what is gathered already",
+            "pipeline.yaml:22: stages.postprocess.ops[2]: gathers what is gathered already",
         ),
     ],
 )
@@ -107,7 +107,9 @@ def test_a_chain_that_cannot_be_run_is_refused_where_it_stands(change, message) 
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("roles", ["pre infer mid post", "pre mid infer post", "pre infer infer post"])
+@pytest.mark.parametrize(
+    "roles", ["pre infer mid post", "pre mid infer post", "pre infer infer post"]
+)
 def test_the_order_of_roles(roles) -> None:
     stages = ", ".join(
         f"{{name: s{i}, role: {role}" + (", ops: [whole]}" if role == "mid" else "}")
@@ -124,14 +126,19 @@ def test_gather_needs_parts() -> None:
 
 
 def test_each_stage_of_a_chain_is_set_by_its_name() -> None:
-    spec = loads(CHAIN, overrides=["cut.batch_size=9", "classifier.nan=keep", "cut.ops.yolo.iou=0.3"])
+    spec = loads(
+        CHAIN, overrides=["cut.batch_size=9", "classifier.nan=keep", "cut.ops.yolo.iou=0.3"]
+    )
     assert spec.legs[1].pre.batch_size == 9
     assert spec.legs[1].infer.nan == "keep"
     assert spec.legs[0].post.ops[0].iou == 0.3
 
 
 def test_the_normal_form_tells_mid_stages_apart() -> None:
-    old, new = (normal_form(loads(text)) for text in (CHAIN, CHAIN.replace("batch_size: 4", "batch_size: 5")))
+    old, new = (
+        normal_form(loads(text))
+        for text in (CHAIN, CHAIN.replace("batch_size: 4", "batch_size: 5"))
+    )
     assert difference(old, new) == ["stages.cut.batch_size: 4 → 5"]
     slower = normal_form(loads(CHAIN.replace("threads: 3", "threads: 1")))
     assert difference(old, slower) == []
