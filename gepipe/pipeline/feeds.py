@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gepipe.io.videos import VideoFiles
-from gepipe.runtime.feed import Feed, ListedFeed
+from gepipe.runtime.feed import Feed, ListedFeed, ThreadedFeed
 from gepipe.video.feed import VideoFeed
 
 if TYPE_CHECKING:
@@ -13,6 +13,19 @@ if TYPE_CHECKING:
     from gepipe.io.sink import Sink
     from gepipe.io.source import Source
     from gepipe.spec.model import PipelineSpec
+
+
+def drawn_feed(source: Source, *, batch: int, keep: bool) -> Feed:
+    """Return the feed of a run whose inputs are drawn one by one.
+
+    Args:
+        source: The inputs.
+        batch: Rows of a batch.
+        keep: Whether an item's picture is needed until its outcome is out.
+    """
+    if isinstance(source, VideoFiles):
+        return VideoFeed(source, source.entries(), batch=batch, keep=keep)
+    return ThreadedFeed(source.entries(), ahead=2 * batch)
 
 
 def has_frames(source: Source) -> bool:

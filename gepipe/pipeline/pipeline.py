@@ -9,19 +9,22 @@ import threading
 import weakref
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gepipe.errors import ClosedError, ConfigError
 from gepipe.io.failures import Failure
 from gepipe.io.memory import MemoryItems
+from gepipe.io.videos import VideoFiles
 from gepipe.ops.text import Tokenize
 from gepipe.pipeline.assembly import assemble, plan
 from gepipe.pipeline.crews import worker_environment
+from gepipe.pipeline.feeds import drawn_feed, has_frames
 from gepipe.pipeline.handoff import Handoff
 from gepipe.pipeline.job import Job, failures_left
 from gepipe.pipeline.objects import to_bytes
-from gepipe.runtime.feed import ListedFeed, ThreadedFeed
+from gepipe.runtime.feed import ListedFeed
 from gepipe.runtime.limits import told
 from gepipe.runtime.options import RunOptions, Start
 from gepipe.runtime.process import start_server
@@ -112,7 +115,8 @@ class Pipeline:
         Args:
             inputs: Paths, bytes of files, arrays or dicts of arrays, and texts where the first
                 operator is `tokenize`, drawn as there is room for them; the YAML's source by
-                default. May be a generator without an end.
+                default. May be a generator without an end. A list of paths takes the place of
+                the videos where the YAML's source is `videos`.
 
         Raises:
             GepipeError: The pipeline cannot go on; the results so far have been yielded.
@@ -125,7 +129,9 @@ class Pipeline:
         if isinstance(inputs, str | bytes | bytearray | os.PathLike):
             raise ConfigError(f"inputs: expected a list of them, got one {type(inputs).__name__}")
         source: Source
-        if inputs is not None:
+        if inputs is not None and (videos := _videos(self.spec, inputs)) is not None:
+            source = videos
+        elif inputs is not None:
             ops = self.spec.pre.ops
             source = MemoryItems(inputs, texts=bool(ops) and isinstance(ops[0], Tokenize))
         elif self.spec.source is not None:
@@ -268,6 +274,15 @@ class Pipeline:
             self._supervisor = None
 
 
+def _videos(spec: PipelineSpec, inputs: Iterable[Any]) -> Source | None:
+    """Return the YAML's source for other videos, where `inputs` are their paths."""
+    if not isinstance(spec.source, VideoFiles) or not isinstance(inputs, Sequence) or not inputs:
+        return None
+    if not all(isinstance(path, str | os.PathLike) for path in inputs):
+        return None
+    return replace(spec.source, paths=tuple(os.fspath(path) for path in inputs))
+
+
 def _start(
     spec: PipelineSpec,
     source: Source,
@@ -275,10 +290,10 @@ def _start(
     stack: ExitStack,
     batch: int,
 ) -> Start:
-    if isinstance(inputs, Sequence):
+    if isinstance(inputs, Sequence) and not has_frames(source):
         listed = ListedFeed(source.entries(), len(inputs))
         return Start(listed, max_failures=failures_left(spec, len(inputs)))
     allowed = failures_left(spec, None)
-    feed = ThreadedFeed(source.entries(), ahead=2 * batch)
+    feed = drawn_feed(source, batch=batch, keep=bool(spec.mids))
     stack.callback(feed.close)
     return Start(feed, max_failures=allowed)

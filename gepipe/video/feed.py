@@ -120,7 +120,10 @@ class VideoFeed(Feed):
         self._poll.register(self._bell, select.EPOLLIN)
         self._lent_fd = -1
         self._freed = b""
+        self._lent = 0  # frames that a sink holds
         self._crew = DecoderCrew(self._poll, self.memory)
+        # In a chain, outcomes are settled in another thread than frames are taken in.
+        self._lock = threading.RLock()
         self._closing = threading.Event()
         threading.Thread(target=self._tick, name="gepipe video clock", daemon=True).start()
         try:
@@ -133,6 +136,10 @@ class VideoFeed(Feed):
 
     def take(self, count: int) -> Portion:
         """Return up to `count` frames, and failures of videos, without waiting."""
+        with self._lock:
+            return self._take(count)
+
+    def _take(self, count: int) -> Portion:
         if count == self._batch:
             self._filling.clear()
         self._pump()
@@ -171,6 +178,10 @@ class VideoFeed(Feed):
         if self._closing.is_set():
             return
         self._closing.set()
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
         self._crew.close()
         self._poll.close()
         os.close(self._bell)
@@ -198,9 +209,11 @@ class VideoFeed(Feed):
 
     def keep_frame(self, index: int) -> Frame | None:
         """Take over the memory of an item that is being emitted; None if it has no picture."""
-        if index not in self._held:
-            return None
-        reel, ready = self._held.pop(index)
+        with self._lock:
+            if index not in self._held:
+                return None
+            reel, ready = self._held.pop(index)
+            self._lent += 1
         return Frame(ready.offset, ready.height, ready.width, ready.time, reel.number)
 
     def _take_back(self) -> None:
@@ -217,12 +230,13 @@ class VideoFeed(Feed):
             self._freed = data[whole:]
             for offset in memoryview(data)[:whole].cast("q"):
                 self._arena.free(offset)
+                self._lent -= 1
 
     # --- for people -------------------------------------------------------------------------------
 
     def progress(self) -> VideoProgress:
         """Return how far the feed is. Safe in any thread."""
-        reels = list(self._reels)
+        reels = tuple(self._reels.copy())
         reel = reels[0] if reels else None
         return VideoProgress(
             begun=self._begun - (len(reels) - 1 if reels and not self.live else 0),
@@ -316,14 +330,12 @@ class VideoFeed(Feed):
         )
 
     def _let_go(self, seqs: Sequence[int]) -> None:
-        freed = False
-        for seq in seqs:
-            held = self._held.pop(seq, None)
-            if held is not None:
-                self._arena.free(held[1].offset)
-                freed = True
-        if freed and not self._ended:
-            self._supply()
+        with self._lock:
+            held = [self._held.pop(seq) for seq in seqs if seq in self._held]
+            for _, ready in held:
+                self._arena.free(ready.offset)
+            if held and not self._ended and not self._closing.is_set():
+                self._supply()
 
     # --- memory -----------------------------------------------------------------------------------
 
@@ -357,7 +369,7 @@ class VideoFeed(Feed):
 
     def _relieve(self, reel: Reel) -> None:
         """See to it that a video whose next frame finds no room gets some in the end."""
-        if set(self._held) - (set(self._filling) if self._keep else set()):
+        if self._lent or set(self._held) - (set(self._filling) if self._keep else set()):
             return  # memory comes back by itself
         others = [each for each in self._reels if each is not reel and (each.rooms or each.ready)]
         if others and not self.live:
