@@ -74,7 +74,8 @@ class Room:
             raise ItemError(
                 "too_large",
                 f"{self.spec.name!r} would be {self.dtype} {list(shape)}, {self.nbytes(shape):,} "
-                f"bytes; the batch has room for {self.largest:,}",
+                f"bytes; the batch has room for {self.largest:,}; make its items smaller, as with "
+                "max_side of resize",
             )
         self.row = shape
         used = self._memory[: self._batch * self.nbytes(shape)]

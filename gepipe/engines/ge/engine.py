@@ -20,6 +20,7 @@ from gepipe.errors import (
     ModelLoadError,
     TensorMismatchError,
 )
+from gepipe.tensors import TensorSpec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from gepipe.engines.engine import EngineOptions
     from gepipe.engines.ge.memory import PoolStatistics
     from gepipe.engines.ge.run import Batch
+    from gepipe.room import Room
 
 _OPTIONS: Final = ("device", "profile", "mode", "shapes")
 
@@ -67,6 +69,10 @@ class GeEngine:
         self.inputs = shapes.inputs
         self.outputs = shapes.outputs
         self.gears = shapes.sizes
+        self.largest = tuple(
+            TensorSpec(spec.name, spec.dtype, row).nbytes
+            for spec, row in zip(self.outputs, shapes.largest, strict=False)
+        )
         self._names = [[spec.name for spec in side] for side in (self.inputs, self.outputs)]
         pixels = [tensor.name for tensor in session.description.inputs if tensor.pixels]
         notes = [
@@ -117,7 +123,7 @@ class GeEngine:
     def submit(
         self,
         inputs: Mapping[str, NDArray[Any]],
-        outputs: Mapping[str, NDArray[Any]],
+        outputs: Mapping[str, NDArray[Any] | Room],
         count: int,
     ) -> Batch:
         """Start the inference of `count` rows: they are copied, padded and split as needed."""
@@ -184,6 +190,7 @@ class GeEngine:
         stack.callback(self._execution.close)
         pinned = pinned.for_model(session.description, options.made)
         shapes = self._execution.open_shapes(pinned)
+        shapes.check_made(options.made, options.variants)
         missing = sorted(set(options.gears) - set(shapes.sizes)) if shapes.sizes else []
         if missing:
             raise ConfigError(

@@ -6,15 +6,17 @@ a sequence with zeros behind it gives other results. So every other extent must 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from gepipe.engines.ge.gear import Gear, Group, Rows
 from gepipe.engines.ge.interface import Description, Tensor, ranged
 from gepipe.engines.ge.pinned import Pinned, is_within
-from gepipe.errors import TensorMismatchError
-from gepipe.tensors import DYNAMIC, TensorSpec
+from gepipe.errors import ConfigError, TensorMismatchError
+from gepipe.tensors import DYNAMIC, TensorSpec, Variants
 
 #: Largest range of batch sizes that is listed one by one.
 _LISTED: Final = 1024
@@ -66,7 +68,8 @@ class Shapes:
 
         Args:
             rows: Shape of each input's row.
-            outputs: Shape of each output's row, as the caller expects it.
+            outputs: Shape of each output's row, as the caller expects it; empty where the caller
+                leaves it to the model.
 
         Raises:
             TensorMismatchError: There is none; the message lists those that there are.
@@ -90,13 +93,46 @@ class Shapes:
             )
         for gear in group.gears.values():
             theirs = tuple(shape[1:] for shape in gear.outputs)
-            if theirs != outputs:
+            if outputs and theirs != outputs:
                 raise TensorMismatchError(
                     f"{self._path}: for rows of shape {_text(rows)} the outputs' rows are "
                     f"{_text(theirs)}; the caller expects {_text(outputs)}"
                 )
             break
         return group
+
+    @property
+    def largest(self) -> Rows:
+        """The largest row of each output over all gears; empty where all have the same."""
+        if self.is_range or all(spec.row.is_static for spec in self.outputs):
+            return ()
+        rows = zip(*(gear.outputs for gear in self._all()), strict=True)
+        return tuple(max((shape[1:] for shape in each), key=math.prod) for each in rows)
+
+    def check_made(self, made: TensorSpec | None, variants: Variants | None) -> None:
+        """Compare what the stage before makes, where items differ in size, with the gears.
+
+        Raises:
+            ConfigError: It makes a size that is none of a gear's, or any size.
+        """
+        if self.is_range or made is None or made.is_static:
+            return
+        if not all(spec.row.accepts(replace(made, dtype=spec.dtype)) for spec in self.inputs):
+            return  # told by whoever compares the stage with the model
+        if all(spec.row.is_static for spec in self.inputs):
+            return
+        if variants is None or not variants.complete:
+            raise ConfigError(
+                f"{self._path}: the stage before makes items of sizes of their own; "
+                f"{self.listed()}; put `- letterbox: {{sizes: [[height, width], …]}}` or the like "
+                "of pad at its end, with sizes of these"
+            )
+        for spec in variants.specs:
+            rows = tuple(spec.shape for _ in self.inputs)
+            if rows not in self._groups:
+                raise Pinned(
+                    {tensor.name: spec.shape for tensor in self.inputs}, made=True
+                ).refusal(self._path, self.listed())
 
     def of_range(self, group: Group, batch: int, rows: Rows, outputs: Rows) -> Gear:
         """Return the gear of a model that takes ranges of shapes."""
