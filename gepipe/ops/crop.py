@@ -100,10 +100,9 @@ class Crop(Splitter):
 
     def part_size(self, facts: Mapping[str, Any]) -> tuple[int, int] | None:
         """Return height and width of a part; of one without a place, which will fail, any."""
-        try:
-            return self._sizes(self._outline(facts))[1]
-        except ItemError:
+        if Outline.within(facts) is None:
             return self.height or 1, min(self.widths, default=1)
+        return self._sizes(self._outline(facts))[1]
 
     def __call__(self, value: Part, meta: Meta) -> NDArray[Any]:
         """Return the part, `(height, width, 3)` uint8.

@@ -50,6 +50,14 @@ class Outline(NamedTuple):
             )
         return cls(points, "polygon" not in facts)
 
+    @classmethod
+    def within(cls, facts: Mapping[str, Any]) -> Outline | None:
+        """Return the outline that facts tell; None if they tell none."""
+        try:
+            return cls.of(facts)
+        except ItemError:
+            return None
+
     @property
     def width(self) -> float:
         """Length of the longer of its upper and lower side."""

@@ -94,7 +94,7 @@ class PageText(Op):
 
     Stands behind `gather`. Rows come from above, and what stands on one row is joined from left to
     right; between rows stands a line break. The list of lines is sorted in the same way. A line
-    that failed stays in the list, and adds nothing to the text.
+    that failed stays in the list, at its end if it has no place, and adds nothing to the text.
 
     Attributes:
         of: Key of the list of lines.
@@ -121,14 +121,18 @@ class PageText(Op):
                 f"page_text: the record before it has no list {self.of!r}; expected a gather "
                 "operator before it, and crop in the stage before"
             )
-        lines = [line for line in found if line.get("confidence", 1.0) >= self.min_confidence]
-        rows = reading_rows([Outline.of(line) for line in lines])
+        kept = [line for line in found if line.get("confidence", 1.0) >= self.min_confidence]
+        places = [Outline.within(line) for line in kept]
+        rows = reading_rows([place for place in places if place is not None])
+        lines = [line for line, place in zip(kept, places, strict=True) if place is not None]
         if self.join is None:
             rows = [[index] for row in rows for index in row]
         texts = [
             (self.join or "").join(text for index in row if (text := lines[index].get("text")))
             for row in rows
         ]
-        record = {"text": "", **value, self.of: [lines[index] for row in rows for index in row]}
+        ordered = [lines[index] for row in rows for index in row]
+        ordered += [line for line, place in zip(kept, places, strict=True) if place is None]
+        record = {"text": "", **value, self.of: ordered}
         record["text"] = "\n".join(filter(None, texts))
         return record

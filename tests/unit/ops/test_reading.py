@@ -231,6 +231,14 @@ def test_a_line_that_failed_stays_and_adds_nothing():
     assert made["lines"][1] == failed
 
 
+def test_a_line_without_a_place_comes_last():
+    lost = {"polygon": [], "failure": {"stage": "lines", "kind": "shape", "error": "…"}}
+
+    made = PageText()({"lines": [lost, line(0, 50, "b"), line(0, 10, "a")]}, {})
+
+    assert made == {"text": "a\nb", "lines": [line(0, 10, "a"), line(0, 50, "b"), lost]}
+
+
 def test_lines_that_are_hard_to_read_may_be_left_out():
     lines = [line(0, 10, "a"), line(0, 50, "?", confidence=0.2), line(0, 90, failure={})]
 
