@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Track(Op):
     """Give each object of `detections` the number of its `track`, the same in every frame.
 
-    Tracks count from 1 in each video; an object that is not (yet) followed has the track null.
-    The record gains `counts`: how many tracks each label, or class without labels, has had so far
+    Tracks count from 1 in each video; an object that is not (yet) followed has the track null, or
+    is left out if its score is low. The record gains `counts`: how many tracks each label, or class without labels, has had so far
     in this video; a track counts for the label that it began with. Frames are taken strictly in
     order, by one post worker; pictures that are no frames count as those of one video. If that
     worker has to be replaced, the tracks begin anew at a number that none had before, and the
@@ -28,7 +28,8 @@ class Track(Op):
     `pip install 'gepipe[track]'`.
 
     Attributes:
-        score: Objects with a lower score begin no track, and those below 0.1 are not followed.
+        score: Objects with a lower score begin no track, and are only listed while they are
+            followed; those below 0.1 are not followed.
         keep: How many frames an object may be out of sight and keep its track.
         match: How different a box may be from where its track is expected: 1 minus overlap times
             score.
