@@ -18,14 +18,14 @@ class Track(Op):
     """Give each object of `detections` the number of its `track`, the same in every frame.
 
     Tracks count from 1 in each video; an object that is not (yet) followed has the track null, or
-    is left out if its score is low. The record gains `counts`: how many tracks each label, or class without labels, has had so far
-    in this video; a track counts for the label that it began with. Frames are taken strictly in
-    order, by one post worker; pictures that are no frames count as those of one video. If that
-    worker has to be replaced, the tracks begin anew at a number that none had before, and the
-    records of the rest of that video say `counted_from`, the frame since when. A run that is
-    resumed goes on at the first frame of a video. By ByteTrack, which also follows objects
-    whose score is low for a while, so let `yolo` list them (`confidence: 0.1`). Needs
-    `pip install 'gepipe[track]'`.
+    is left out if its score is low. The record gains `counts`: how many tracks each label, or class
+    without labels, has had so far in this video; a track counts for the label that it began with.
+    Frames are taken strictly in order, by one post worker; pictures that are no frames count as
+    those of one video. If that worker has to be replaced, the tracks begin anew at a number that
+    none had before, and the records of the rest of that video say `counted_from`, the frame since
+    when. A run that is resumed goes on at the first frame of a video. By ByteTrack, which also
+    follows objects whose score is low for a while, so let `yolo` list them (`confidence: 0.1`).
+    Needs `pip install 'gepipe[track]'`.
 
     Attributes:
         score: Objects with a lower score begin no track, and are only listed while they are
