@@ -60,6 +60,8 @@ class RunState(Passage):
             unstarted=shape.unstarted,
             lost=shape.lost,
         )
+        if shape.ordered and shape.workers["post"] != 1:
+            raise InternalError(f"{shape.workers['post']} workers of post cannot keep the order")
         self.shape = shape
         self.done = 0
         self.failed = 0

@@ -46,9 +46,13 @@ class World:
     total: int
     bursts: random.Random
     dry_chance: float = 0.0
+    seals: set[int] = field(default_factory=set)  # counts of items after which a batch is whole
+    tells: bool = False  # whether the source tells the shapes of rows
     held: dict[WorkerId, deque[Ticket]] = field(default_factory=dict)
     up: dict[WorkerId, bool] = field(default_factory=dict)
     admitted: int = 0
+    to_seal: bool = False
+    released: set[int] = field(default_factory=set)  # what pre is done with, as the source knows
     dry: bool = False
     waits: list[int] = field(default_factory=list)
     emitted: list[Any] = field(default_factory=list)
@@ -66,6 +70,8 @@ class World:
 
     def __post_init__(self) -> None:
         self.state = RunState(self.shape)
+        self.only_pre = "infer" not in self.shape.workers
+        self.read: set[int] = set()
         for role, count in self.shape.workers.items():
             for index in range(count):
                 self.held[WorkerId(role, index)] = deque()
@@ -101,6 +107,7 @@ class World:
         ticket = self.held[worker].popleft()
         command, bad = ticket.command, bad or set()
         results: list[Any]
+        shapes = None
         if isinstance(command, ev.Run):
             seqs = self._executed(command)
             if fails:
@@ -112,6 +119,7 @@ class World:
                 self.streak["infer"] += 1
             else:
                 results = [b""]
+                shapes = made_of(command.shapes)
                 self.streak["infer"] = 0
                 for seq in seqs:
                     self._free_input(command.input_slot, seq)
@@ -124,13 +132,20 @@ class World:
                     results.append(Fault("broken", f"item {seq}"))
                     self.deserved.add(seq)
                     self._gone(seq, command.slot, ticket.role)
+                elif isinstance(command, ev.Write) and self.only_pre:
+                    results.append(b"record %d" % seq)
+                    self.written.add(seq)
+                    del self.inputs[command.slot, self.row_of[seq]]
                 elif isinstance(command, ev.Write):
                     results.append(b"meta %d" % seq)
                     self.written.add(seq)
+                    if self.shape.opens and not self.tells:
+                        shapes = self.shapes_of(seq)
                 else:
                     results.append(b"record %d" % seq)
+                    self.read.add(seq)
                     del self.outputs[command.slot, self.row_of[seq]]
-        self.handle(ev.Replied(worker, command.ticket, 1000 * len(results), results))
+        self.handle(ev.Replied(worker, command.ticket, 1000 * len(results), results, shapes))
 
     def die(self, worker: WorkerId, culprit: int = -1, *, hung: bool = False) -> None:
         """End a worker; `culprit` is what its line of the board says."""
@@ -164,31 +179,58 @@ class World:
     def _pull(self, count: int) -> ev.Admitted:
         assert count >= 1
         assert not self.dry, "pulled from a source that has nothing"
+        if self.to_seal:
+            self.to_seal, self.dry = False, True
+            return ev.Admitted([], ended=False, seal=True)
         left = self.total - self.admitted
-        taken = min(count, left)
+        boundary = min((each for each in self.seals if each > self.admitted), default=self.total)
+        taken = min(count, boundary - self.admitted)
         if self.bursts.random() < self.dry_chance:
             taken = self.bursts.randint(0, taken)
         start = self.shape.first + self.admitted
-        entries = [Entry(f"s{start + i}", b"p") for i in range(taken)]
+        shapes = [self.shapes_of(start + i) if self.tells else () for i in range(taken)]
+        entries = [Entry(f"s{start + i}", b"p", shapes[i]) for i in range(taken)]
         self.admitted += taken
         ended = taken == left and (taken < count or self.bursts.random() < 0.5)
-        self.dry = taken < count and not ended
-        return ev.Admitted(entries, ended)
+        seal = self.admitted in self.seals and taken > 0 and self.bursts.random() < 0.5
+        self.to_seal = self.admitted in self.seals and taken > 0 and not seal and not ended
+        self.dry = not ended and (not taken or (taken < count and not seal))
+        return ev.Admitted(entries, ended, seal)
 
-    def _obey(self, command: Any) -> None:  # noqa: PLR0912 - one branch a command
+    def shapes_of(self, seq: int) -> tuple[tuple[int, ...], ...]:
+        """Return the row shapes of an item: its source's where that tells them, or its own."""
+        position = seq - self.shape.first
+        between = sum(each <= position for each in self.seals)
+        return ((1 + (between if self.tells else seq % 5), 2), (3,))
+
+    def row(self, seq: int) -> int:
+        """Return the row that an item must have where batches do not depend on the time."""
+        position = seq - self.shape.first
+        if self.shape.opens and not self.tells:
+            return 0
+        begin = max((each for each in self.seals if each <= position), default=0)
+        return (position - begin) % self.shape.batch
+
+    def _obey(self, command: Any) -> None:  # noqa: PLR0912, PLR0915 - one branch a command
         match command:
-            case ev.Write(worker, _, slot, rows, seqs, payloads):
+            case ev.Write(worker, _, slot, rows, seqs, payloads, shapes):
                 self._take(worker, command)
+                assert shapes == (self.shapes_of(seqs[0]) if self.tells else None)
+                assert shapes is not None or not self.shape.opens or len(rows) == 1
                 assert len(rows) == len(seqs) == len(payloads)
                 assert slot < self.shape.depth
                 for row, seq in zip(rows, seqs, strict=True):
                     assert row < self.shape.batch
                     assert self.row_of.setdefault(seq, row) == row, "an item changed its row"
+                    assert self.shape.live or row == self.row(seq)
+                    assert seq not in self.released
+                    assert not self.tells or self.shapes_of(seq) == shapes
                     assert self.inputs.setdefault((slot, row), seq) == seq, "a row in use"
                 for run in self._runs():
                     assert run.input_slot != slot, "written while a model reads it"
-            case ev.Run(worker, _, slot, out, first, last, holes, _):
+            case ev.Run(worker, _, slot, out, first, last, holes, _, shapes):
                 self._take(worker, command)
+                assert (shapes is not None) == self.shape.opens
                 assert slot < self.shape.depth
                 assert out < self.shape.depth
                 for row in range(first, last):
@@ -199,8 +241,13 @@ class World:
                         assert seq is not None, "an execution of a row that holds nothing"
                         assert seq in self.written, "executed before it was written"
                         assert self.outputs.setdefault((out, row), seq) == seq, "output in use"
-            case ev.Read(worker, _, slot, rows, seqs, metas):
+                        assert shapes is None or shapes == self.shapes_of(seq)
+            case ev.Read(worker, _, slot, rows, seqs, metas, made):
+                if self.shape.ordered:
+                    self._is_next(worker, seqs)
                 self._take(worker, command)
+                for seq in seqs:
+                    assert made == (made_of(self.shapes_of(seq)) if self.shape.opens else None)
                 for row, seq, meta in zip(rows, seqs, metas, strict=True):
                     assert self.outputs[slot, row] == seq
                     assert seq in self.computed, "read before it was computed"
@@ -212,7 +259,14 @@ class World:
                     assert all(self.up[w] and len(self.held[w]) == 2 for w in others), "too early"
                     self.unstarted.remove(worker)
             case ev.ArmWait(seq):
+                assert self.shape.live
                 self.waits.append(seq)
+            case ev.Release(seqs):
+                assert self.shape.lends
+                assert self.released.isdisjoint(seqs)
+                assert len(set(seqs)) == len(seqs)
+                assert self.written | self.failed >= set(seqs)
+                self.released |= set(seqs)
             case ev.Emit(outcomes):
                 assert outcomes
                 for outcome in outcomes:
@@ -221,6 +275,12 @@ class World:
                 self.abort = error
             case _:
                 raise AssertionError(command)
+
+    def _is_next(self, worker: WorkerId, seqs: Any) -> None:
+        held = [seq for ticket in self.held[worker] for seq in ticket.command.seqs]
+        assert [*held, *seqs] == sorted({*held, *seqs}), "post goes back"
+        before = set(range(self.shape.first, max(seqs)))
+        assert before <= {*held, *seqs} | self.read | self.failed, "post goes ahead"
 
     def _take(self, worker: WorkerId, command: Any) -> None:
         assert self.up[worker], f"{worker} is given work while it is down"
@@ -247,6 +307,7 @@ class World:
         else:
             assert seq in self.deserved, f"{outcome} is innocent"
         assert outcome.source == f"s{seq}"
+        assert seq in self.released or not self.shape.lends
 
     # --- bookkeeping ------------------------------------------------------------------------------
 
@@ -311,6 +372,11 @@ class World:
         raise AssertionError("the run does not end")
 
 
+def made_of(shapes: Any) -> Any:
+    """Return the row shapes of what a model makes of rows of these shapes."""
+    return None if shapes is None else tuple((2, *shape) for shape in shapes)
+
+
 class Runs(RuleBasedStateMachine):
     """Anything may happen, in any order."""
 
@@ -324,20 +390,38 @@ class Runs(RuleBasedStateMachine):
         dry_chance=st.sampled_from([0.0, 0.0, 0.5, 1.0]),
         seed=st.integers(0, 2**16),
         eager=st.integers(1, 3),
+        kind=st.sampled_from(["plain", "plain", "ordered", "only pre"]),
+        shapes=st.sampled_from(["known", "known", "told", "chosen"]),
+        seals=st.sampled_from([0, 0, 3, 10]),
+        live=st.booleans(),
+        lends=st.booleans(),
     )
     def begin(  # noqa: PLR0917 - drawn by name
-        self, batch, depth, workers, total, first, max_failures, dry_chance, seed, eager
-    ) -> None:
+        self, batch, depth, workers, total, first, max_failures, dry_chance, seed, eager,
+        kind, shapes, seals, live, lends,
+    ) -> None:  # fmt: skip
+        rng = random.Random(seed)
+        if kind == "only pre":
+            counts, shapes = {"pre": workers[0]}, "known"
+        else:
+            counts = dict(zip(NAMES, workers, strict=True))
+        if kind == "ordered":
+            counts["post"] = 1
         shape = RunShape(
             batch=batch,
             depth=depth,
-            workers=dict(zip(NAMES, workers, strict=True)),
+            workers=counts,
             names=NAMES,
-            unstarted=[WorkerId("infer", index) for index in range(eager, workers[1])],
+            unstarted=[WorkerId("infer", index) for index in range(eager, counts.get("infer", 0))],
             first=first,
             max_failures=max_failures,
+            live=live,
+            lends=lends,
+            opens=shapes != "known",
+            ordered=kind == "ordered",
         )
-        self.world = World(shape, total, random.Random(seed), dry_chance)
+        whole = {rng.randint(1, total) for _ in range(seals)} if total else set()
+        self.world = World(shape, total, rng, dry_chance, whole, tells=shapes == "told")
 
     def _workers(self, state: str) -> list[WorkerId]:
         world = self.world
@@ -447,6 +531,7 @@ class Runs(RuleBasedStateMachine):
             if self.world.abort is None:
                 assert self.world.state.finished
                 assert len(self.world.emitted) == self.world.total
+                assert len(self.world.released) == self.world.shape.lends * self.world.total
                 assert self.world.state.slots_used() == (0, 0)
                 assert not any(self.world.held.values())
 
@@ -541,3 +626,40 @@ def test_deaths_without_a_culprit_harm_no_item(batch, depth, workers, total, see
 
     assert len(world.emitted) == total
     assert all(isinstance(each, Record) for each in world.emitted)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    batch=st.integers(1, 3),
+    depth=st.integers(1, 3),
+    workers=st.tuples(st.integers(1, 4), st.integers(1, 3)),
+    total=st.integers(10, 40),
+    killers=st.sets(st.integers(0, 39), max_size=3),
+    seed=st.integers(0, 2**32),
+)
+def test_post_in_input_order_never_stands_still(  # noqa: PLR0917 - drawn by name
+    batch, depth, workers, total, killers, seed
+) -> None:
+    counts = {"pre": workers[0], "infer": workers[1], "post": 1}
+    rng = random.Random(seed)
+    world = World(RunShape(batch, depth, counts, NAMES, ordered=True), total, rng)
+    for worker in world.up:
+        world.ready(worker)
+    slow = WorkerId("pre", 0)  # what it holds is passed by all that others hold
+
+    for _ in range(5000):
+        if world.state.finished:
+            break
+        for worker in world.down():
+            world.ready(worker)
+        busy = [worker for worker, tickets in world.held.items() if tickets]
+        worker = rng.choice([each for each in busy if each != slow] or busy)
+        command = world.held[worker][0].command
+        hit = killers.intersection(getattr(command, "seqs", ()))
+        if hit and rng.random() < 0.8:
+            world.die(worker, min(hit))
+        else:
+            world.reply(worker)
+
+    assert world.state.finished
+    assert len(world.emitted) == total
