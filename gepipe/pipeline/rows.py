@@ -80,15 +80,17 @@ def _largest(
 ) -> int:
     if row.is_static:
         return row.nbytes
-    if variants is None or not all(row.accepts(its) for its in variants.specs):
-        made = program.output_for(row)
+    made = variants.specs if variants is not None else ()
+    known = any(extent != DYNAMIC for its in made for extent in its.shape)
+    if variants is None or not known or not all(row.accepts(its) for its in made):
+        makes = program.output_for(row) if known else "something that is only known when it runs"
         raise TensorMismatchError(
             f"{spec.infer.name}: input {row} has open extents, and stage {spec.pre.name!r} "
-            f"makes {made or 'something that is only known when it runs'}; give its operators "
-            "a fixed size, as with `resize: {size: [height, width]}`"
+            f"makes {makes}; give its operators a fixed size, as with "
+            "`resize: {size: [height, width]}`"
         )
     if variants.is_bounded:
-        return max(filled(row, its).nbytes for its in variants.specs)
+        return max(filled(row, its).nbytes for its in made)
     resizes = [op for op in program.ops if isinstance(op, Resize)]
     remedy = (
         f"set max_side in `{resizes[-1].title}`"
