@@ -67,7 +67,11 @@ class Track(Op):
         tracks = self._tracks
         tracks.enter(meta.get("video"), meta.get("position", 0), meta.get("frame", 0))
         numbers = tracks.follow(found)
-        entries = [{**entry, "track": number} for entry, number in zip(found, numbers, strict=True)]
+        entries = [
+            {**entry, "track": number}
+            for entry, number in zip(found, numbers, strict=True)
+            if number is not None or entry["score"] >= self.score
+        ]
         record = {**value, "detections": entries, "counts": dict(tracks.counts)}
         if tracks.counted_from:
             record["counted_from"] = tracks.counted_from
