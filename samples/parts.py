@@ -15,17 +15,18 @@ LINUX_X86_64 = (
 
 @dataclass(frozen=True)
 class Package:
-    """A published package: a wheel of PyPI, or a tarball of npm.
+    """A published package: a wheel of PyPI, a tarball of npm, or a package of Debian.
 
     Attributes:
-        requirement: Exact name and version, as `name==version`, or `name@version` of npm.
+        requirement: Exact name and version, as `name==version`, or `name@version` of npm, or
+            `source/name_version_architecture.deb` of Debian.
         python_version: The Python that a compiled wheel is made for; None for a pure one.
         registry: Where it is published.
     """
 
     requirement: str
     python_version: str | None = None
-    registry: Literal["pypi", "npm"] = "pypi"
+    registry: Literal["pypi", "npm", "debian"] = "pypi"
 
     @property
     def selection(self) -> tuple[str, ...]:
@@ -41,8 +42,8 @@ class Member:
     """A file inside a package.
 
     Attributes:
-        package: The wheel that holds it.
-        path: Its path inside the wheel.
+        package: What holds it.
+        path: Its path inside.
         sha256: Its pinned sum; a file with another one is refused.
     """
 
@@ -78,6 +79,7 @@ class Asset:
         converter: The module beside this one whose `convert(bytes) -> bytes` makes it from the
             member; None if it is the member itself.
         also: Further files that the converter takes, behind the member.
+        optional: Whether the sample is of use without it, where it cannot be had.
     """
 
     path: str
@@ -86,6 +88,7 @@ class Asset:
     credit: str
     converter: str | None = None
     also: tuple[Member, ...] = ()
+    optional: bool = False
 
     @property
     def members(self) -> tuple[Member, ...]:
