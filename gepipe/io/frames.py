@@ -51,7 +51,9 @@ class FrameReader:
 
     def facts(self, payload: Any) -> dict[str, Any]:
         """Return what is known of a frame without looking at it, for `meta`."""
-        if isinstance(payload, bytes) or payload[0] == FAILED:
+        if isinstance(payload, bytes):
+            payload = (0, 0, 0, 0.0, 0, 0, 0, os.fsdecode(payload))
+        if payload[0] == FAILED:
             return {}
         _, height, width, time, video, frame, position, path = payload
         return {
