@@ -67,6 +67,30 @@ def answers_of_the_detector(rows: int = 16) -> str:
     return str(path)
 
 
+def clips(count: int = 32, frames: int = 24) -> list[str]:
+    """Return paths of short videos of many sizes, cut from the street; made at the first call."""
+    folder = CACHE / f"clips-{count}x{frames}"
+    paths = [folder / f"{number:03}.mp4" for number in range(count)]
+    if not (done := folder / "done").is_file():
+        import av
+
+        folder.mkdir(parents=True, exist_ok=True)
+        with av.open(str(STREET)) as container:
+            decoded = container.decode(video=0)
+            for number, path in enumerate(paths):
+                width = 320 + 16 * (number % 16)
+                with av.open(str(path), "w") as clip:
+                    stream = clip.add_stream("libx264", rate=10)
+                    stream.width, stream.height, stream.pix_fmt = width, 240, "yuv420p"
+                    for _, frame in zip(range(frames), decoded, strict=False):
+                        picture = frame.reformat(width, 240, format="yuv420p")
+                        picture.pts = None
+                        clip.mux(stream.encode(picture))
+                    clip.mux(stream.encode())
+        done.touch()
+    return [str(path) for path in paths]
+
+
 def clear() -> None:
     """Remove what was made."""
     shutil.rmtree(CACHE, ignore_errors=True)

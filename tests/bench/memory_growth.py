@@ -44,7 +44,7 @@ def trial(variant: str, items: int = ITEMS) -> dict[str, float]:
         # A generator, so that the inputs themselves are not held.
         for result in pipeline.run(islice(cycle(paths), items)):
             if (result.index + 1) % _STEP == 0:
-                at[result.index + 1] = _memory_kib()
+                at[result.index + 1] = memory_kib()
     first, last = at[_FIRST], at[items]
     later = at[items // 2]
     return {
@@ -57,11 +57,15 @@ def trial(variant: str, items: int = ITEMS) -> dict[str, float]:
     }
 
 
-def _memory_kib() -> dict[str, int]:
+def memory_kib() -> dict[str, int]:
     """Return RSS and PSS in KiB, summed over this process and all below it."""
     sums = {"Rss": 0, "Pss": 0}
     for pid in _family(os.getpid()):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        try:
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        except OSError:  # it has just ended
+            continue
+        for line in lines:
             key, _, value = line.partition(":")
             if key in sums:
                 sums[key] += int(value.split()[0])
