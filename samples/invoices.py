@@ -16,7 +16,7 @@ _COLUMNS = (48, 340, 520, 690)
 _COMPANIES = ("North Lamp Works", "Harbour Tools Ltd.", "Blue Mill Paper", "Alder & Sons")
 _NAMES = ("Anna Keller", "James Wood", "Maria Silva", "Tom Becker", "Lena Novak", "Paul Martin")
 _STREETS = ("Station Road", "Mill Lane", "Garden Street", "Harbour Way", "Church Square")
-_TOWNS = ("Oxford", "Bremen", "Lisbon", "Utrecht", "Graz", "Turku")
+_TOWNS = ("Exeter", "Bremen", "Lisbon", "Utrecht", "Graz", "Turku")
 _GOODS = (
     "Desk lamp", "Copper wire", "Paper A4", "Oak board", "Steel bolts", "Paint brush",
     "Glass jar", "Work gloves", "Power cable", "Tape measure", "Drill set", "Wood glue",
