@@ -28,8 +28,8 @@ class Track(Op):
     Needs `pip install 'gepipe[track]'`.
 
     Attributes:
-        score: Objects with a lower score begin no track, and are only listed while they are
-            followed; those below 0.1 are not followed.
+        score: Objects with a lower score are only listed while they are followed, and those below
+            0.1 are not followed. It takes 0.1 more to begin a track.
         keep: How many frames an object may be out of sight and keep its track.
         match: How different a box may be from where its track is expected: 1 minus overlap times
             score.

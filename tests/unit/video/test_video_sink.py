@@ -21,7 +21,6 @@ from gepipe.io.sink import Record
 from gepipe.runtime.memory import SharedBuffer
 from gepipe.video.frame import Frame
 from gepipe.video.sink import VideoSink
-from tests.support import children_of, wait_until
 
 
 class Arena:
@@ -100,7 +99,12 @@ def read_film(path):
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         frames = [
-            (float(frame.time), frame.width, frame.height, int(frame.to_ndarray(format="gray")[8, 8]))
+            (
+                float(frame.time),
+                frame.width,
+                frame.height,
+                int(frame.to_ndarray(format="gray")[8, 8]),
+            )
             for frame in container.decode(stream)
         ]
         facts = (stream.codec_context.name, stream.codec_context.pix_fmt)
@@ -122,15 +126,8 @@ def lines_of(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def encoder_pid() -> int:
-    """Return the process of the encoder, which is a child of the fork server."""
-    (server,) = (
-        pid
-        for pid in children_of(os.getpid())
-        if b"forkserver" in open(f"/proc/{pid}/cmdline", "rb").read()
-    )
-    (pid,) = children_of(server)
-    return pid
+def encoder_pid(file) -> int:
+    return file._maker._child.process.pid
 
 
 def test_film_of_more_frames_than_the_memory_holds(tmp_path):
@@ -159,3 +156,261 @@ def test_film_of_more_frames_than_the_memory_holds(tmp_path):
         "result": {"detections": []},
     }
     assert len(lines) == 30
+
+
+def test_odd_sizes_and_varying_times_are_kept(tmp_path):
+    sink = VideoSink(str(tmp_path / "out.jsonl"), crf=10)
+    times = [2.0, 2.04, 2.1, 2.5, 2.533, 4.0, 4.04]
+
+    with arena(nbytes=641 * 481 * 3) as frames:
+        file = sink.open()
+        file.attach(frames)
+        for number, time in enumerate(times):
+            frames.put(number, shade(number, 481, 641), time)
+            record = Record(number, f"street.avi#frame={number}", b"{}")
+            file.see([record])
+            file.write([record])
+        file.close(complete=True)
+
+    shown, _, length = read_film(tmp_path / "out" / "000-street.mp4")
+    assert [round(time, 3) for time, *_ in shown] == [round(time - 2.0, 3) for time in times]
+    assert {(width, height) for _, width, height, _ in shown} == {(642, 482)}
+    assert length == pytest.approx(2.04 + 0.033, abs=0.001)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 3), (17, 33), (1080, 1919)])
+def test_pictures_of_any_size_make_a_film(tmp_path, size):
+    sink = VideoSink(str(tmp_path / "out.jsonl"), preset="ultrafast")
+    height, width = size
+
+    with arena(pieces=2, nbytes=height * width * 3) as frames:
+        file = sink.open()
+        file.attach(frames)
+        for number in range(3):
+            frames.put(number, shade(number, height, width), number / 25)
+            file.see([Record(number, f"a.mp4#frame={number}", b"{}")])
+        file.close(complete=True)
+
+    shown, facts, _ = read_film(tmp_path / "out" / "000-a.mp4") if min(size) > 8 else ([], None, 0)
+    if shown:
+        assert facts == ("h264", "yuv420p")
+        assert {frame[1:3] for frame in shown} == {(width + width % 2, height + height % 2)}
+    with av.open(str(tmp_path / "out" / "000-a.mp4")) as container:
+        assert container.streams.video[0].frames == 3
+
+
+def test_a_video_that_changes_its_size_stays_one_film(tmp_path):
+    sink = VideoSink(str(tmp_path / "out.jsonl"), crf=5)
+
+    with arena() as frames:
+        file = sink.open()
+        file.attach(frames)
+        for number, (height, width) in enumerate([(64, 96), (128, 192), (96, 96)]):
+            frames.put(number, np.full((height, width, 3), 200, np.uint8), number / 25)
+            file.see([Record(number, f"a.mp4#frame={number}", b"{}")])
+        file.close(complete=True)
+
+    with av.open(str(tmp_path / "out" / "000-a.mp4")) as container:
+        pictures = [frame.to_ndarray(format="gray") for frame in container.decode(video=0)]
+    assert {picture.shape for picture in pictures} == {(64, 96)}
+    assert (abs(pictures[1].astype(int) - 200) < 4).all()
+    assert pictures[2][32, 4] < 20  # dark bars beside the square one
+    assert abs(int(pictures[2][32, 48]) - 200) < 4
+
+
+def test_each_video_has_its_film_and_failures_keep_their_pictures(tmp_path):
+    sink = VideoSink(str(tmp_path / "out.jsonl"))
+
+    with arena() as frames:
+        file = sink.open()
+        file.attach(frames)
+        feed_in(file, frames, 5, path="a/street.avi", video=0, failed={0, 2})
+        # A video that cannot be decoded is one failure without a picture.
+        file.see([Failure(5, "broken.avi", "preprocess", "decoder", "why")])
+        feed_in(file, frames, 4, first=6, path="b/street.avi", video=2)
+        file.close(complete=True)
+
+    films = sorted((tmp_path / "out").iterdir())
+    assert [film.name for film in films] == ["000-street.mp4", "002-street.mp4"]
+    assert [len(read_film(film)[0]) for film in films] == [5, 4]
+    assert [line["index"] for line in lines_of(tmp_path / "out.jsonl")] == [1, 3, 4, 6, 7, 8, 9]
+
+
+def test_live_sources_come_interleaved_and_end_with_the_run(tmp_path):
+    sink = VideoSink(str(tmp_path / "out.jsonl"))
+
+    with arena(live=True) as frames:
+        file = sink.open()
+        file.attach(frames)
+        for number in range(6):
+            video = number % 2
+            frames.put(number, shade(number), number / 10, video)
+            file.see([Record(number, f"rtsp://cam{video}/main#frame={number // 2}", b"{}")])
+        file.close(complete=False)  # by Ctrl-C, which is how such a run ends
+
+    films = sorted((tmp_path / "out").iterdir())
+    assert [film.name for film in films] == ["000-main.mp4", "001-main.mp4"]
+    assert [len(read_film(film)[0]) for film in films] == [3, 3]
+
+
+def test_an_interrupted_run_keeps_whole_films_only(tmp_path):
+    sink = VideoSink(str(tmp_path / "out.jsonl"))
+
+    with arena() as frames:
+        file = sink.open()
+        file.attach(frames)
+        feed_in(file, frames, 6, path="a.avi", video=0)
+        feed_in(file, frames, 3, first=6, path="b.avi", video=1)
+        file.close(complete=False)
+
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["000-a.mp4"]
+    assert len(read_film(tmp_path / "out" / "000-a.mp4")[0]) == 6
+    assert len(lines_of(tmp_path / "out.jsonl")) == 9  # an exact prefix
+    again = sink.open()
+    assert [mark.index for mark in again.scan()] == [0, 1, 2, 3, 4, 5]  # up to the whole film
+    again.close(complete=False)
+
+
+def test_what_is_cut_off_takes_its_film_along(tmp_path):
+    sink = VideoSink(str(tmp_path / "out.jsonl"))
+    with arena() as frames:
+        file = sink.open()
+        file.attach(frames)
+        feed_in(file, frames, 3, path="a.avi", video=0)
+        feed_in(file, frames, 3, first=3, path="b.avi", video=1)
+        file.close(complete=True)
+    again = sink.open()
+    marks = list(again.scan())
+
+    again.cut(marks[2].end)
+
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [".out.parts", "000-a.mp4"]
+    again.clear()
+    again.close(complete=False)
+    assert not (tmp_path / "out").exists()
+    assert (tmp_path / "out.jsonl").read_bytes() == b""
+
+
+def test_a_killed_encoder_ends_the_run_with_its_reason(tmp_path):
+    sink = VideoSink(str(tmp_path / "out.jsonl"))
+
+    with arena(pieces=2) as frames:
+        file = sink.open()
+        file.attach(frames)
+        feed_in(file, frames, 4)
+        os.kill(encoder_pid(file), signal.SIGKILL)
+        with pytest.raises(GepipeError, match=r"encoder process was lost \(killed by SIGKILL"):
+            feed_in(file, frames, 50, first=4)
+        written = lines_of(tmp_path / "out.jsonl")
+        file.close(complete=False)
+
+    assert [line["index"] for line in written] == list(range(len(written)))
+    assert not (tmp_path / "out").exists()  # no film, not even a part of one
+
+
+def test_a_killed_encoder_is_told_where_frames_are_waited_for(tmp_path):
+    sink = VideoSink(str(tmp_path / "out.jsonl"))
+
+    with arena(pieces=2) as frames:
+        file = sink.open()
+        file.attach(frames)
+        os.kill(encoder_pid(file), signal.SIGKILL)
+        error = frames.gone()
+        file.close(complete=False)
+
+    assert "killed by SIGKILL" in str(error)
+
+
+def shown_until_it_fails(file, frames, picture):
+    for number in range(60):
+        frames.put(number, np.roll(picture, 17 * number, axis=1), number / 25)
+        record = Record(number, f"a.mp4#frame={number}", b"{}")
+        file.see([record])
+        file.write([record])
+    file.close(complete=True)
+
+
+def test_a_full_disk_is_told_and_leaves_no_film(tmp_path):
+    sink = VideoSink(str(tmp_path / "out.jsonl"), crf=0)
+    noise = np.random.default_rng(0).integers(0, 255, (480, 640, 3), dtype=np.uint8)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    with arena(pieces=2, nbytes=noise.nbytes) as frames:
+        file = sink.open()
+        file.attach(frames)
+        resource.prlimit(encoder_pid(file), resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
+        with pytest.raises(GepipeError, match=r"000-a.mp4' .*file too large.*--resume"):
+            shown_until_it_fails(file, frames, noise)
+        file.close(complete=False)
+
+    lines = lines_of(tmp_path / "out.jsonl")
+    assert [line["index"] for line in lines] == list(range(len(lines)))
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_encoder_may_fall_behind_without_holding_up_the_run(tmp_path):
+    sink = VideoSink(str(tmp_path / "out.jsonl"))
+    count = 2000
+
+    with arena(pieces=count, nbytes=48 * 64 * 3) as frames:
+        file = sink.open()
+        file.attach(frames)
+        pid = encoder_pid(file)
+        os.kill(pid, signal.SIGSTOP)
+        feed_in(file, frames, count)  # more messages than a socket takes
+        os.kill(pid, signal.SIGCONT)
+        file.close(complete=True)
+
+    assert len(read_film(tmp_path / "out" / "000-street.mp4")[0]) == count
+
+
+def test_pictures_are_refused_before_anything_is_lost(tmp_path):
+    (tmp_path / "out.jsonl").write_text("of before\n")
+    file = VideoSink(str(tmp_path / "out.jsonl")).open()
+
+    with pytest.raises(ConfigError, match="takes videos, not pictures; use the sink annotated"):
+        file.attach(object())
+
+    file.close(complete=False)
+    assert (tmp_path / "out.jsonl").read_text() == "of before\n"
+
+
+def test_a_name_of_any_bytes_is_the_films_too(tmp_path):
+    sink = VideoSink(str(tmp_path / "out.jsonl"))
+    odd = "街 %d:\udcff.avi"
+
+    with arena() as frames:
+        file = sink.open()
+        file.attach(frames)
+        feed_in(file, frames, 2, path=odd)
+        file.close(complete=True)
+
+    (film,) = (tmp_path / "out").iterdir()
+    assert film.name == "000-街 %d:\udcff.mp4"
+    assert [line["film"] for line in lines_of(tmp_path / "out.jsonl")] == [film.name] * 2
+    again = sink.open()
+    assert len(list(again.scan())) == 2
+    again.close(complete=False)
+
+
+def test_the_encoder_of_the_sink_draws_into_the_frame_itself():
+    picture = shade(0)
+    result = {"detections": [{"class": 0, "label": "a", "score": 1.0, "box": [5, 5, 40, 40]}]}
+
+    payload = VideoSink("out.jsonl").encoder(result, Origin({}, lambda: picture))
+
+    assert json.loads(payload) == result
+    assert (picture != shade(0)).any()
+
+
+@pytest.mark.parametrize("option", [{"crf": 52}, {"crf": -1}, {"scale": 0}])
+def test_options_out_of_range_are_refused(option):
+    with pytest.raises(ValueError, match="expected"):
+        VideoSink("out.jsonl", **option)
+
+
+def test_without_pyav_the_sink_tells_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("gepipe.video.sink.find_spec", lambda _name: None)
+
+    with pytest.raises(ConfigError, match=r"pip install 'gepipe\[video\]'"):
+        VideoSink(str(tmp_path / "out.jsonl")).open()
