@@ -273,12 +273,12 @@ def _soon(call: Callable[[], None]) -> None:
     timer.start()
 
 
-def crew(body: Any, workers: int = 1, timeout_s: float = math.inf) -> Crew:
+def crew(body: Any, workers: int = 1, timeout_s: float = math.inf, **more: Any) -> Crew:
     import dill
 
     from gepipe.runtime.options import Crew
 
-    return Crew(f"stage {body.role}", [dill.dumps(body)] * workers, timeout_s)
+    return Crew(f"stage {body.role}", [dill.dumps(body)] * workers, timeout_s, **more)
 
 
 def supervisor(
@@ -291,6 +291,7 @@ def supervisor(
     depth: int = 2,
     timeout_s: float = math.inf,
     options: RunOptions | None = None,
+    ordered: bool = False,
 ) -> Supervisor:
     """Return a supervisor of tiny stages."""
     from gepipe.runtime.memory import SlotLayout
@@ -299,7 +300,7 @@ def supervisor(
 
     bodies = (pre or Write(), infer or Infer(), post or Read())
     crews = {
-        role: crew(body, count, timeout_s)
+        role: crew(body, count, timeout_s, ordered=ordered and role == "post")
         for role, body, count in zip(ROLES, bodies, workers, strict=True)
     }
     return Supervisor(

@@ -67,7 +67,10 @@ class _Post:
         """Wait for a ticket; None when the supervisor closed its end or died."""
         while (message := self._channel.receive()) is not None and message[0] == "memory":
             buffer = SharedBuffer(self.take_fd(), message[1])
-            self._stage.attach(buffer)
+            if hasattr(self._stage, "attach"):
+                self._stage.attach(buffer)
+            else:
+                buffer.close()
         return message
 
     def take_fd(self) -> int:
