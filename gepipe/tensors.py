@@ -116,10 +116,12 @@ class Variants:
         specs: Its largest: any other is no larger in each extent than one of these. An extent
             without a bound is `DYNAMIC`.
         complete: Whether there are no others.
+        step: What height and width are multiples of.
     """
 
     specs: tuple[TensorSpec, ...]
     complete: bool = False
+    step: int = 1
 
     @property
     def is_bounded(self) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from gepipe.engines.elastic import OutputShapes, opened
 from gepipe.engines.gears import portions
+from gepipe.engines.largest import closed_row, largest_rows
 from gepipe.engines.lengths import Cut
 from gepipe.errors import BackendError, ConfigError, ItemError, ModelLoadError, TensorMismatchError
 from gepipe.tensors import DTYPES, DYNAMIC, TensorSpec
@@ -192,25 +194,24 @@ class OnnxEngine:
         return results
 
     def _measure(self, variants: Variants) -> None:
-        """Find out how large outputs become, by executing the largest inputs.
-
-        That there is memory enough for them shows here too, and not in the middle of a run.
-        """
+        """Find out how large outputs become."""
         import numpy as np
 
-        if all(spec.row.is_static for spec in self.outputs):
+        gear = self.gears[0] if self.gears else 1
+
+        def execute(shapes: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+            pairs = zip(self.inputs, shapes, strict=True)
+            zeros = {spec.name: np.zeros((gear, *row), spec.dtype) for spec, row in pairs}
+            return tuple(result.shape[1:] for result in self._run(zeros))
+
+        if all(spec.shape and spec.row.is_static for spec in self.outputs):
             return
-        rows = self.gears[0] if self.gears else 1
-        sizes = []
-        for made in variants.specs:
-            closed = [_closed(spec.row, made) for spec in self.inputs]
-            if not all(spec.is_static for spec in closed):
-                return
-            results = self._run(
-                {spec.name: np.zeros((rows, *spec.shape), spec.dtype) for spec in closed}
-            )
-            sizes.append([result.nbytes // rows for result in results])
-        self.largest = tuple(map(max, zip(*sizes, strict=True)))
+        found = largest_rows([spec.row for spec in self.inputs], variants, execute)
+        sizes = [
+            [replace(spec, shape=row).nbytes for spec, row in zip(self.outputs, rows, strict=True)]
+            for rows in found
+        ]
+        self.largest = tuple(max(each) for each in zip(*sizes, strict=True))
 
     def _warm_up(self, rows: int) -> None:
         """Execute once, so that the limit of an execution is not for the first, slower one."""
@@ -233,7 +234,7 @@ class OnnxEngine:
         rows = self.gears[0] if self.gears else 2  # of one row, any extent of 1 looks like a batch
         if all(spec.shape and spec.row.is_static for spec in self.outputs):
             return
-        shapes = {spec.name: _closed(spec.row, made) for spec in self.inputs}
+        shapes = {spec.name: closed_row(spec.row, made) for spec in self.inputs}
         if not all(spec.is_static for spec in shapes.values()):
             return
         zeros = {name: np.zeros((rows, *spec.shape), spec.dtype) for name, spec in shapes.items()}
@@ -248,15 +249,6 @@ def _padded(arrays: Mapping[str, NDArray[Any]], rows: int) -> dict[str, NDArray[
     import numpy as np
 
     return {name: np.zeros((rows, *array.shape[1:]), array.dtype) for name, array in arrays.items()}
-
-
-def _closed(row: TensorSpec, made: TensorSpec | None) -> TensorSpec:
-    """Return a row with its open extents filled in from what the stage before makes."""
-    if made is None or not TensorSpec(row.name, made.dtype, row.shape).accepts(made):
-        return row
-    pairs = zip(row.shape, made.shape, strict=True)
-    filled = tuple(its if mine == DYNAMIC else mine for mine, its in pairs)
-    return TensorSpec(row.name, row.dtype, filled)
 
 
 def _no_batch(name: str, shape: Sequence[int], rows: int, model: Path) -> TensorMismatchError:

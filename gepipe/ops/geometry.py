@@ -7,12 +7,12 @@ that a point found in the result maps back to the original exactly: `(point - pa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from gepipe.errors import ConfigError, ItemError
 from gepipe.ops.op import Meta, Op
-from gepipe.tensors import DYNAMIC, TensorSpec
+from gepipe.tensors import DYNAMIC, TensorSpec, Variants
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -96,6 +96,11 @@ class Geometry(Op):
         else:
             height, width = self.fixed_size()
         return TensorSpec("", spec.dtype, (height, width, channels))
+
+    def variants(self, given: Variants | None) -> Variants | None:
+        """Return what becomes of the largest; of what sides are multiples is not followed."""
+        made = super().variants(given)
+        return made and replace(made, step=1)
 
     def fixed_size(self) -> tuple[int, int]:
         """Return the result's size where it is the same for every image, else -1."""

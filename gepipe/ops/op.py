@@ -122,10 +122,9 @@ class Op:
         """
         before = (None,) if given is None else given.specs
         made = [self.output_spec(spec) for spec in before]
-        specs = tuple(dict.fromkeys(spec for spec in made if spec is not None))
         if None in made:
             return None
-        settled = given is None or not given.is_bounded  # and yet its own size is known
-        result = Variants(specs)
-        complete = result.is_bounded and settled
-        return Variants(specs, complete=complete or bool(given and given.complete))
+        specs = tuple(dict.fromkeys(spec for spec in made if spec is not None))
+        if given is not None and (given.is_bounded or not Variants(specs).is_bounded):
+            return Variants(specs, complete=given.complete, step=given.step)
+        return Variants(specs, complete=Variants(specs).is_bounded)  # its own size is known

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from gepipe.errors import ItemError
@@ -94,19 +94,17 @@ class Resize(Geometry):
         """Return the square that holds every result; without a bound where there is none."""
         if self.size is not None or given is None:
             return super().variants(given)
+        step = self.multiple_of or 1
         if (most := self.long_side or self.max_side) is not None:
             side = self._rounded(most)
         elif self.short_side is None and self.min_side is None and given.is_bounded:
-            return super().variants(given)  # sides are rounded, no more
+            made = super().variants(given)  # sides are rounded, no more
+            return made and replace(made, step=step)
         else:
             side = DYNAMIC
-        channels = {(*spec.shape, 1)[2:3] for spec in given.specs}
-        return Variants(
-            tuple(
-                TensorSpec("", given.specs[0].dtype, (side, side, *rest))
-                for rest in sorted(channels)
-            )
-        )
+        kinds = dict.fromkeys((spec.dtype, (*spec.shape, 1)[2]) for spec in given.specs)
+        specs = (TensorSpec("", dtype, (side, side, channels)) for dtype, channels in kinds)
+        return Variants(tuple(specs), step=step)
 
     def _has(self, name: str) -> bool:
         return getattr(self, name) is not None
