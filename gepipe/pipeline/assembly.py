@@ -19,7 +19,7 @@ from gepipe.pipeline.join import JoinBody
 from gepipe.pipeline.objects import to_bytes
 from gepipe.pipeline.plan import _MEMORY_SHARE as MEMORY_SHARE
 from gepipe.pipeline.plan import StartPlan, plan_slots, plan_start
-from gepipe.pipeline.split import CutReader, Split, cutting
+from gepipe.pipeline.split import CutReader, Split, cutting, tells_shapes
 from gepipe.runtime.memory import SlotLayout
 from gepipe.runtime.options import Crew, RunOptions, SlotPlan
 from gepipe.runtime.supervisor import Supervisor
@@ -82,8 +82,8 @@ class Plan:
 
     def slots(self, number: int, info: ModelInfo) -> SlotPlan:
         """Lay out the slots of a leg; see `gepipe.pipeline.plan.plan_slots`."""
-        known = bool(number) and tells_sizes(self.spec.splitters[number - 1])
         leg = self.legs[number]
+        known = bool(number) and tells_shapes(leg.pre.ops[0], leg.pre.ops[1:])
         return plan_slots(leg, self.starts[number], info, known=known)
 
 
@@ -183,13 +183,9 @@ def cut_reader(spec: PipelineSpec, reader: Reader, number: int) -> CutReader:
     return CutReader(reader, original, "rgb" if rgb else "bgr", tuple(spec.splitters[: number - 1]))
 
 
-def tells_sizes(splitter: Splitter) -> bool:
-    """Return whether parts say how large they are before they are cut."""
-    return type(splitter).part_size is not Splitter.part_size
-
-
 def _split(splitter: Splitter, behind: PipelineSpec) -> Split:
-    return Split(splitter, tuple(behind.pre.ops[1:]), tells_sizes(splitter))
+    ops = tuple(behind.pre.ops[1:])
+    return Split(splitter, ops, tells_shapes(splitter, ops))
 
 
 class _Memory:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from gepipe.errors import ItemError
+from gepipe.errors import ConfigError, ItemError
 from gepipe.io.original import Original
 from gepipe.io.source import Reader
 from gepipe.ops.op import Op
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Facts of a part, in bytes: they travel four times between processes.
 _FACTS_MAX: Final = 64 << 10
+#: A size to ask operators with whether they tell what they make of one.
+_ANY_SIZE: Final = (64, 64)
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Split:
         """Return head and parts of an item, see `gepipe.pipeline.fan`.
 
         Raises:
-            ItemError: It cannot be split, or a part has no known size.
+            ItemError: It cannot be split.
         """
         facts = self.splitter.parts(result, meta)
         if self.splitter.single and len(facts) != 1:
@@ -69,16 +72,38 @@ class Split:
     def _shapes(self, facts: dict[str, Any]) -> Shapes:
         if not self.tells_shapes:
             return ()
-        size = self.splitter.part_size(facts)
-        spec = None if size is None else TensorSpec("", "uint8", (*size, 3))
-        for op in self.ops:
-            spec = op.output_spec(spec)
-        if spec is None or not spec.is_static:
-            raise ItemError(
-                "shape",
-                f"{self.splitter.title}: the size of a part is not known before it is cut",
-            )
-        return (spec.shape,)
+        # A part whose facts say nothing fails when it is cut, and no other one with it.
+        return row_shapes(self.splitter.part_size(facts) or _ANY_SIZE, self.ops) or ()
+
+
+def row_shapes(size: tuple[int, int], ops: Sequence[Op]) -> Shapes | None:
+    """Return the row shapes of a part of that size, None if the operators do not tell.
+
+    Args:
+        size: Height and width of the picture that the splitting operator makes.
+        ops: Those behind it.
+
+    Raises:
+        ConfigError: An operator can never work on it.
+    """
+    spec: TensorSpec | None = TensorSpec("", "uint8", (*size, 3))
+    for op in ops:
+        spec = op.output_spec(spec)
+    return None if spec is None or not spec.is_static else (spec.shape,)
+
+
+def tells_shapes(splitter: Splitter, ops: Sequence[Op]) -> bool:
+    """Return whether the row shapes of parts are known before they are cut.
+
+    Args:
+        splitter: The operator that splits.
+        ops: Those behind it.
+    """
+    if type(splitter).part_size is Splitter.part_size:
+        return False
+    with suppress(ConfigError):  # told where the tensors are compared
+        return row_shapes(_ANY_SIZE, ops) is not None
+    return False
 
 
 @dataclass(frozen=True)

@@ -84,11 +84,11 @@ def test_three_models_make_three_legs() -> None:
         ),
         (
             ("      - yolo\n", "      - to_tensor\n"),
-            "pipeline.yaml:14: stages.cut.ops[0].to_tensor: an operator for pre stages stands before crop",
+            ".yaml:14: stages.cut.ops[0].to_tensor: an operator for pre stages stands before crop",
         ),
         (
             ("      - resize: {size: [4, 4]}\n", "      - top_k: 3\n"),
-            "pipeline.yaml:16: stages.cut.ops[2].top_k: an operator for post stages stands behind crop",
+            ".yaml:16: stages.cut.ops[2].top_k: an operator for post stages stands behind crop",
         ),
         (("    role: mid\n", "    role: pre\n"), "pipeline.yaml:10: stages.cut.stream_count"),
         (
