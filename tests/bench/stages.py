@@ -22,3 +22,11 @@ def slow_row(value: Any, seconds: float) -> np.ndarray:  # noqa: ARG001
 def slow_record(outputs: Any, seconds: float) -> list[float]:
     time.sleep(seconds)  # noqa: TID251 - a stage that takes exactly that long
     return outputs["y"].tolist()
+
+
+def places(outputs: Any, count: int) -> dict[str, Any]:  # noqa: ARG001
+    return {"places": [{"box": [0, 0, 8, 8]}] * count}
+
+
+def record(outputs: Any) -> dict[str, float]:
+    return {"y": float(outputs["y"][0])}
