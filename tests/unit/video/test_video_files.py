@@ -1,0 +1,250 @@
+"""Files through real decoders: what comes, in which order, and what is said of the rest."""
+
+from __future__ import annotations
+
+import shutil
+
+import av
+import numpy as np
+import pytest
+
+from tests.clips import clip, damage, watch
+
+
+def test_frames_come_in_order_with_their_times(tmp_path):
+    path = clip(tmp_path / "a.mp4", 30, fps=25)
+
+    watcher = watch(path)
+
+    assert watcher.frames == watcher.shown == list(range(30))
+    assert watcher.times == pytest.approx([number / 25 for number in range(30)])
+    assert [item.source for item in watcher.items[:2]] == [f"{path}#frame=0", f"{path}#frame=1"]
+    assert not watcher.failures
+
+
+def test_videos_come_one_after_another(tmp_path):
+    paths = [clip(tmp_path / f"{n}.mp4", 20, first=100 * n) for n in range(5)]
+
+    watcher = watch(*paths)
+
+    assert watcher.shown == [100 * n + frame for n in range(5) for frame in range(20)]
+    assert [item.payload[4] for item in watcher.items] == [n for n in range(5) for _ in range(20)]
+
+
+def test_each_nth_frame_keeps_its_number(tmp_path):
+    watcher = watch(clip(tmp_path / "a.mp4", 23), every=5)
+
+    assert watcher.frames == watcher.shown == [0, 5, 10, 15, 20]
+    assert [item.payload[6] for item in watcher.items] == [0, 1, 2, 3, 4]
+
+
+def test_frames_a_second_are_chosen_by_time_stamps(tmp_path):
+    watcher = watch(clip(tmp_path / "a.mp4", 100, fps=25), fps=2)
+
+    assert watcher.frames == watcher.shown
+    assert watcher.times == pytest.approx([0, 0.52, 1.0, 1.52, 2.0, 2.52, 3.0, 3.52], abs=0.021)
+    assert len(watcher.times) == 8
+
+
+def test_a_part_of_a_video_keeps_the_numbers_of_its_frames(tmp_path):
+    watcher = watch(clip(tmp_path / "a.mp4", 100, fps=25), start="1s", stop="2s")
+
+    assert watcher.frames == watcher.shown == list(range(25, 50))
+
+
+def test_time_stamps_of_a_variable_rate_are_kept(tmp_path):
+    times = [0.0, 0.04, 0.08, 0.5, 0.9, 0.92, 3.0]
+
+    watcher = watch(clip(tmp_path / "a.mkv", len(times), times=times))
+
+    assert watcher.times == pytest.approx(times)
+    assert watcher.shown == list(range(len(times)))
+
+
+@pytest.mark.parametrize(("rotation", "turns"), [(90, 1), (180, 2), (-90, 3)])
+def test_frames_are_upright(tmp_path, rotation, turns):
+    path = clip(tmp_path / "a.mp4", 3, (48, 96), rotation=rotation)
+    with av.open(str(path)) as container:
+        stored = [f.to_ndarray(format="bgr24") for f in container.decode(video=0)]
+
+    from gepipe.video.stream import Painter, VideoStream
+
+    stream, painter = VideoStream(str(path).encode()), Painter()
+    for decoded, was in zip(stream.frames(), stored, strict=True):
+        memory = np.zeros((*painter.size(decoded.picture), 3), np.uint8)
+        painter.paint(decoded.picture, memory)
+        assert np.array_equal(memory, np.rot90(was, turns))
+    stream.close()
+
+    assert set(watch(path).sizes) == {(96, 48) if turns % 2 else (48, 96)}
+
+
+@pytest.mark.parametrize("size", [(47, 95), (1, 1), (481, 641), (2, 4000)])
+def test_sizes_may_be_odd(tmp_path, size):
+    path = clip(tmp_path / "a.avi", 3, size, codec="png", pix_fmt="rgb24")
+
+    watcher = watch(path)
+
+    assert watcher.sizes == [size] * 3
+    if size[1] >= 95:
+        assert watcher.shown == [0, 1, 2]
+
+
+def test_sizes_may_change_from_video_to_video(tmp_path):
+    sizes = [(48, 96), (120, 160), (24, 48), (480, 640), (48, 96)]
+    paths = [clip(tmp_path / f"{n}.mp4", 12, size) for n, size in enumerate(sizes)]
+
+    watcher = watch(*paths, memory="4MiB")
+
+    assert watcher.shown == list(range(12)) * 5
+    assert watcher.sizes == [size for size in sizes for _ in range(12)]
+
+
+# --- what is wrong with videos --------------------------------------------------------------------
+
+
+def test_each_broken_file_fails_with_its_reason_and_the_others_go_on(tmp_path):
+    good = clip(tmp_path / "good.mp4", 10)
+    cut = tmp_path / "cut.mp4"
+    cut.write_bytes(good.read_bytes()[: good.read_bytes().index(b"moov") - 4])
+    text = tmp_path / "text.mp4"
+    text.write_text("no video\n" * 100)
+    empty = tmp_path / "empty.mp4"
+    empty.touch()
+    folder = tmp_path / "folder.mp4"
+    folder.mkdir()
+    (folder / "odd").mkdir()
+    sound = tmp_path / "sound.mp4"
+    with av.open(str(sound), "w") as container:
+        stream = container.add_stream("aac", rate=44100)
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), "fltp", "mono")
+        frame.rate = 44100
+        container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    missing = tmp_path / "missing.mp4"
+
+    watcher = watch(cut, text, empty, sound, missing, good, good)
+
+    kinds = [(source.rpartition("/")[2], kind) for source, kind, _ in watcher.failures]
+    assert kinds == [
+        ("cut.mp4", "decoder"),
+        ("text.mp4", "decoder"),
+        ("empty.mp4", "empty"),
+        ("sound.mp4", "decoder"),
+        ("missing.mp4", "missing"),
+    ]
+    texts = [text for _, _, text in watcher.failures]
+    assert "moov atom not found" in texts[0]
+    assert "no video stream; it holds audio" in texts[3]
+    assert watcher.shown == list(range(10)) * 2
+
+
+def test_an_unknown_codec_is_a_failure_and_not_no_frames(tmp_path):
+    path = clip(tmp_path / "a.avi", 10)
+    path.write_bytes(path.read_bytes().replace(b"FMP4", b"ZZZZ"))
+
+    watcher = watch(path)
+
+    ((_, kind, text),) = watcher.failures
+    assert kind == "decoder"
+    assert "no decoder" in text or "no frame could be decoded" in text
+    assert not watcher.frames
+
+
+def test_damage_within_is_left_out_and_told_once(tmp_path):
+    path = clip(tmp_path / "a.avi", 200, (240, 320), codec="mpeg4")
+    damage(path, 0.4, 0.45)
+
+    watcher = watch(path)
+
+    ((source, kind, text),) = watcher.failures
+    assert (source, kind) == (str(path), "damaged")
+    assert "frames decoded" in text
+    assert 150 < len(watcher.frames) <= 200
+    assert watcher.frames == sorted(set(watcher.frames))
+    assert watcher.items[-1].source == str(path)
+    assert watcher.shown[-50:] == list(range(150, 200))
+
+
+def test_a_count_that_lies_changes_nothing(tmp_path):
+    path = clip(tmp_path / "a.avi", 40)
+    data = bytearray(path.read_bytes())
+    for name, offset in ((b"avih", 24), (b"strh", 40)):  # the number of frames in both headers
+        place = data.index(name) + offset
+        data[place : place + 4] = (444).to_bytes(4, "little")
+    path.write_bytes(data)
+    with av.open(str(path)) as container:
+        assert container.streams.video[0].frames == 444
+
+    watcher = watch(path)
+
+    assert watcher.shown == list(range(40))
+    assert not watcher.failures
+
+
+def test_a_video_that_never_advances_ends(tmp_path):
+    path = clip(tmp_path / "a.flv", 600, codec="flv", stuck=100)
+
+    watcher = watch(path)
+
+    ((_, kind, text),) = watcher.failures
+    assert kind == "damaged"
+    assert "without a later time stamp" in text
+    assert 100 < len(watcher.frames) < 600
+
+
+def test_names_may_be_anything(tmp_path):
+    plain = clip(tmp_path / "a.mp4", 3)
+    names = ["a:b.mp4", "-v.mp4", "%d.mp4", "ü é.mp4", "new\nline.mp4", "http:x.mp4"]
+    paths = [str(shutil.copy(plain, tmp_path / name)) for name in names]
+    odd = bytes(tmp_path) + b"/\xff\xfe.mp4"
+    with open(odd, "wb") as file:  # noqa: PTH123 - bytes
+        file.write(plain.read_bytes())
+
+    watcher = watch(*paths, odd.decode("utf-8", "surrogateescape"))
+
+    assert not watcher.failures
+    assert watcher.shown == [0, 1, 2] * 7
+
+
+# --- memory and ranges ----------------------------------------------------------------------------
+
+
+def test_a_frame_that_is_larger_than_the_memory_is_told_with_what_to_set(tmp_path):
+    large, small = clip(tmp_path / "l.mp4", 3, (480, 640)), clip(tmp_path / "s.mp4", 3)
+
+    watcher = watch(large, small, memory="256KiB")
+
+    ((source, kind, text),) = watcher.failures
+    assert (source, kind) == (str(large), "too_large")
+    assert "640x480" in text
+    assert "set memory" in text
+    assert watcher.shown == [0, 1, 2]
+
+
+def test_memory_of_a_single_frame_is_enough(tmp_path):
+    watcher = watch(clip(tmp_path / "a.mp4", 20, (240, 320)), memory=240 * 320 * 3 + 4096)
+
+    assert watcher.shown == list(range(20))
+
+
+@pytest.mark.parametrize("first", [0, 8, 24, 40, 56])
+def test_a_run_goes_on_where_one_was_stopped(tmp_path, first):
+    paths = [clip(tmp_path / f"{n}.mp4", 20) for n in range(3)]
+    bad = tmp_path / "bad.mp4"
+    bad.touch()
+    paths.insert(1, bad)
+    whole = watch(*paths)
+
+    rest = watch(*paths, first=first)
+
+    assert [item.source for item in rest.items] == [item.source for item in whole.items[first:]]
+    assert [i.payload[3:] for i in rest.items] == [i.payload[3:] for i in whole.items[first:]]
+    assert rest.shown == whole.shown[first - (first > 20) :]
+
+
+def test_a_limit_counts_frames(tmp_path):
+    watcher = watch(*[clip(tmp_path / f"{n}.mp4", 20) for n in range(3)], limit=33)
+
+    assert len(watcher.items) == 33
+    assert watcher.shown == [*range(20), *range(13)]
