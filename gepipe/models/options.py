@@ -53,6 +53,7 @@ class ConvertOptions:
         rows: (input, extents of a row, without the batch), for those that the model leaves open.
         row: The same for every input with as many axes, where `rows` says nothing; what the pre
             stage makes.
+        choices: In its place, the rows that the pre stage makes, where there are several.
     """
 
     soc: str = "auto"
@@ -67,6 +68,7 @@ class ConvertOptions:
     default_gears: tuple[int, ...] = ()
     rows: tuple[tuple[str, tuple[int, ...]], ...] = ()
     row: tuple[int, ...] = ()
+    choices: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from gepipe.errors import ConfigError
@@ -58,6 +58,10 @@ def plan_shapes(model: OnnxFile, options: ConvertOptions) -> Shapes:
         return _ranges(inputs, options, form)
     if options.dims:
         return _dims(inputs, options)
+    if options.choices and not options.image_sizes:
+        options = _chosen(inputs, options, form)
+        if options.dims:
+            return _dims(inputs, options)
     if options.image_sizes:
         return _image_sizes(inputs, options, form)
     return _batches(inputs, options, form)
@@ -138,6 +142,28 @@ def _ranges(inputs: dict[str, tuple[Extent, ...]], options: ConvertOptions, form
             "ranges of shapes and gears cannot be combined (atc: E10009); give one of them"
         )
     return Shapes("ranges", inputs, (), form)
+
+
+def _chosen(
+    inputs: Mapping[str, Sequence[Extent]], options: ConvertOptions, form: str
+) -> ConvertOptions:
+    """Return options that list the rows which the pre stage makes, as image sizes or dims."""
+    wanted = _open(inputs)
+    axes = [axis for _, axis in wanted]
+    rows = [(0, *row) for row in options.choices]
+    if len(inputs) != 1 or any(len(row) != len(shape) for row in rows for shape in inputs.values()):
+        return options
+    gears = options.gears or (options.default_gears if 0 in axes else ()) or (1,)
+    sides = [2, 3] if form == "NCHW" else [1, 2]
+    if form != "ND" and len(gears) == 1 and [axis for axis in axes if axis] == sides:
+        sizes = [(row[sides[0]], row[sides[1]]) for row in rows]
+        return replace(options, gears=gears, image_sizes=tuple(sorted(set(sizes))))
+    groups = [
+        tuple(row[axis] if axis else gear for axis in axes)
+        for gear in (gears if 0 in axes else (1,))
+        for row in rows
+    ]
+    return replace(options, gears=(), dims=tuple(sorted(set(groups))))
 
 
 def _dims(inputs: dict[str, tuple[Extent, ...]], options: ConvertOptions) -> Shapes:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gepipe.errors import ConfigError
+from gepipe.ops.parts import Splitter
 from gepipe.ops.plan import plan_pre
 from gepipe.pipeline.plan import engine_of
 from gepipe.spec.settled import settle, wished_batch
@@ -53,14 +54,20 @@ def prepare(spec: PipelineSpec) -> PipelineSpec:
     split = split_for_aipp(pre.ops) if aipp else None
     model = infer.model
     if kind_of(model)[0] == "onnx":
-        made = plan_pre(pre.ops).output_specs()
+        program = plan_pre(pre.ops)
+        made, variants = program.output_specs(), program.variants()
+        several = variants is not None and variants.complete and len(variants.specs) > 1
+        # Pictures of several sizes go through the model one by one, parts of them in batches.
+        alone = several and not isinstance(pre.ops[0], Splitter)
+        default_gears = _GEARS if batch == "auto" else tuple(sorted({1, batch}))
         emulated = library.wants_emulator(extra.get("device", "auto"))
         options = ConvertOptions(
             soc="emulator" if emulated else chip(extra),  # without ACL, minutes of atc are in vain
             gears=infer.gears,
-            default_gears=_GEARS if batch == "auto" else tuple(sorted({1, batch})),
+            default_gears=(1,) if alone else default_gears,
             rows=tuple(parse_pinned(extra.get("shapes")).rows.items()),
             row=made.shape if made is not None and made.is_static else (),
+            choices=tuple(its.shape for its in variants.specs) if variants and several else (),
             precision=infer.precision,
             aipp=split.aipp if split is not None else None,
         )

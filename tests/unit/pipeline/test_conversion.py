@@ -8,6 +8,8 @@ import os
 import pytest
 
 from gepipe.errors import BackendError, ConfigError
+from gepipe.ops.crop import Crop
+from gepipe.ops.tensor import ToTensor
 from gepipe.pipeline.conversion import prepare
 from gepipe.spec import loads
 from tests.support import onnx_model
@@ -40,17 +42,19 @@ def prepared(tmp_path, monkeypatch):
         {"y": ("float32", ["n", 3, 1, 1])},
     )
 
-    def prepared(options: str, ops: str = ""):
-        return prepare(
-            loads(
-                f"""
+    def prepared(options: str, ops: str = "", made=()):
+        spec = loads(
+            f"""
 stages:
   - {{name: preprocess, batch_size: 4, ops: [{ops}]}}
   - {{name: inference, model: {tmp_path}/m.onnx, backend: {{ge: {{{options}}}}}}}
   - {{name: postprocess}}
 """
-            )
         )
+        if made:  # as a leg of a chain begins
+            pre = spec.pre.model_copy(update={"ops": made})
+            spec = spec.model_copy(update={"stages": (pre, *spec.stages[1:])})
+        return prepare(spec)
 
     return prepared, tmp_path / "calls"
 
@@ -102,3 +106,23 @@ def test_options_that_do_not_fit_are_refused(prepared, options, words):
     with pytest.raises(ConfigError, match=words):
         prepare_(options)
     assert not calls.exists()
+
+
+def test_several_sizes_of_pre_become_image_sizes_of_the_model(prepared):
+    prepare_, calls = prepared
+
+    prepare_("", "decode_image, {letterbox: {sizes: [[64, 96], [96, 64]]}}, to_tensor")
+
+    (call,) = map(json.loads, calls.read_text().splitlines())
+    assert call["input_shape"] == "x:1,3,-1,-1"
+    assert call["dynamic_image_size"] == "64,96;96,64"
+
+
+def test_several_widths_of_parts_become_dims_in_each_batch_size(prepared):
+    prepare_, calls = prepared
+
+    prepare_("", made=(Crop(height=48, widths=(96, 192)), ToTensor()))
+
+    (call,) = map(json.loads, calls.read_text().splitlines())
+    assert call["input_shape"] == "x:-1,3,-1,-1"
+    assert call["dynamic_dims"] == "1,48,96;1,48,192;4,48,96;4,48,192"
