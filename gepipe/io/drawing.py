@@ -19,10 +19,10 @@ from gepipe.io.plates import (
     Style,
     beside,
     color_of,
-    draw_plate,
+    draw_label,
     place,
     upon,
-    write_text,
+    write_label,
 )
 
 if TYPE_CHECKING:
@@ -82,11 +82,12 @@ def _draw_labels(
     side = _side(image, style)
     edge = _widths(side)[1]
     for entry in reversed(entries):  # the best choose first
-        mask = write_text(_words(entry, style), _size(side), style, image.shape[1])
+        words, color = _words(entry, style), _color(entry)
+        label = write_label(words, _size(side), style, color, image.shape[1])
         x1, y1, _, y2 = (round(value) for value in entry["box"])
-        plate = place(mask.shape, (x1 - edge // 2, y1, y2), image.shape, taken, edge)
+        plate = place(label.shape, (x1 - edge // 2, y1, y2), image.shape, taken, edge)
         taken.append(plate)
-        draw_plate(image, plate, mask, _color(entry))
+        draw_label(image, plate, label)
 
 
 def _draw_outlines(image: NDArray[np.uint8], entries: Sequence[Any], style: Style) -> None:
@@ -105,15 +106,16 @@ def _draw_outlines(image: NDArray[np.uint8], entries: Sequence[Any], style: Styl
             continue
         height = np.linalg.norm(outline[3] - outline[0]) * _LETTER * style.scale
         size = max(_LETTER_MIN, round(height))
-        mask = write_text(words, size, style, image.shape[1])
+        color = color_of(number)
+        label = write_label(words, size, style, color, image.shape[1])
         own = Plate(*taken[number].tolist())
         taken[number] = 0
-        plate = beside(mask.shape, own, image.shape, taken, edge)
+        plate = beside(label.shape, own, image.shape, taken, edge)
         if plate is None:
-            mask = write_text(words, size, style, max(1, own.right - own.left))
-            plate = upon(mask.shape, own, image.shape)
+            label = write_label(words, size, style, color, max(1, own.right - own.left))
+            plate = upon(label.shape, own, image.shape)
         taken[number], taken[len(outlines) + number] = own, plate
-        draw_plate(image, plate, mask, color_of(number))
+        draw_label(image, plate, label)
 
 
 def _draw_captions(image: NDArray[np.uint8], entries: Sequence[Any], style: Style) -> None:
@@ -139,10 +141,10 @@ def _draw_caption(
     taken: list[Plate],
 ) -> None:
     """Draw a caption in the top left corner, below those that are there."""
-    mask = write_text(words, _size(_side(image, style)), style, image.shape[1])
+    label = write_label(words, _size(_side(image, style)), style, color, image.shape[1])
     top = taken[-1].bottom if taken else 0
-    plate = Plate(0, top, mask.shape[1], top + mask.shape[0])
-    draw_plate(image, plate, mask, color)
+    plate = Plate(0, top, label.shape[1], top + label.shape[0])
+    draw_label(image, plate, label)
     taken.append(plate)
 
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 _GOLDEN = 0.618034  # hues that follow each other by this share of the circle stay far apart
 DARK, LIGHT = (0, 0, 0), (255, 255, 255)
+#: Size and length of labels that are kept to be drawn again.
+_KEPT_SIZE = 48
+_KEPT_LENGTH = 32
 
 
 @dataclass(frozen=True)
@@ -123,28 +126,32 @@ def upon(size: tuple[int, ...], own: Plate, picture: tuple[int, ...]) -> Plate:
     return Plate(left, top, left + width, top + height)
 
 
-def draw_plate(
-    image: NDArray[np.uint8], plate: Plate, mask: NDArray[np.uint8], color: tuple[int, int, int]
-) -> None:
-    """Draw a label in black or white, whichever stands out, on a plate of a colour."""
-    part = image[plate.top : plate.bottom, plate.left : plate.right]
-    blue, green, red = color
-    ink = DARK if 0.114 * blue + 0.587 * green + 0.299 * red > 140 else LIGHT
-    share = mask[: part.shape[0], : part.shape[1], None] / np.float32(255)
-    mixed = np.array(ink, np.float32) * share + np.array(color, np.float32) * (1 - share)
-    part[:] = np.rint(mixed)
-
-
-def write_text(words: str, size: int, style: Style, width: int) -> NDArray[np.uint8]:
-    """Return how much of each pixel of a plate is ink, 0 to 255.
+def write_label(
+    words: str, size: int, style: Style, color: tuple[int, int, int], width: int
+) -> NDArray[np.uint8]:
+    """Return a text on a plate of a colour, in black or white, whichever stands out.
 
     Args:
         words: The text.
         size: Of the letters, in pixels.
         style: How to draw.
+        color: Of the plate, BGR.
         width: Most pixels that the plate may be wide; it is made smaller if it is wider.
+
+    Returns:
+        (height, width, 3) uint8, BGR, not to be changed.
     """
-    font = _font(style.font, size)
+    repeats = size <= _KEPT_SIZE and len(words) <= _KEPT_LENGTH
+    label = (_label if repeats else _label.__wrapped__)(words, size, style.font, color)
+    if label.shape[1] > width:
+        height = max(1, round(label.shape[0] * width / label.shape[1]))
+        label = np.asarray(cv2.resize(label, (width, height), interpolation=cv2.INTER_AREA))
+    return label
+
+
+@lru_cache(maxsize=256)  # those of a film repeat; at most 134 kB each, see `write_label`
+def _label(words: str, size: int, font_path: str, color: tuple[int, int, int]) -> NDArray[np.uint8]:
+    font = _font(font_path, size)
     left, top, right, bottom = font.getbbox(words)
     # All plates of a picture are as high, whatever letters they have.
     ascent, descent = font.getmetrics()
@@ -152,11 +159,18 @@ def write_text(words: str, size: int, style: Style, width: int) -> NDArray[np.ui
     extent = (int(right - left) + 2 * margin, max(ascent + descent, int(bottom - top)) + margin)
     canvas = Image.new("L", extent, 0)
     ImageDraw.Draw(canvas).text((margin - left, margin // 2), words, fill=255, font=font)
-    mask = np.asarray(canvas)
-    if mask.shape[1] > width:
-        height = max(1, round(mask.shape[0] * width / mask.shape[1]))
-        mask = np.asarray(cv2.resize(mask, (width, height), interpolation=cv2.INTER_AREA))
-    return mask
+    blue, green, red = color
+    ink = DARK if 0.114 * blue + 0.587 * green + 0.299 * red > 140 else LIGHT
+    share = np.asarray(canvas)[..., None] / np.float32(255)
+    mixed = np.array(ink, np.float32) * share + np.array(color, np.float32) * (1 - share)
+    label: NDArray[np.uint8] = np.rint(mixed).astype(np.uint8)
+    return label
+
+
+def draw_label(image: NDArray[np.uint8], plate: Plate, label: NDArray[np.uint8]) -> None:
+    """Put a label into its place, cut off where the picture ends."""
+    part = image[plate.top : plate.bottom, plate.left : plate.right]
+    part[:] = label[: part.shape[0], : part.shape[1]]
 
 
 @lru_cache(maxsize=64)  # a run over pictures of many sizes needs many
