@@ -209,7 +209,9 @@ class _Decoder:
             error = ItemError("connection", "the stream ended")
             try:
                 with closing(
-                    VideoStream(order.path, threads=order.threads, timeout_s=order.timeout_s)
+                    VideoStream(
+                        order.path, threads=order.threads, timeout_s=order.timeout_s, live=True
+                    )
                 ) as stream:
                     self._opened(stream, selection)
                     shift_s = None

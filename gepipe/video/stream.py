@@ -29,6 +29,8 @@ FRUITLESS_MAX: Final = 2000
 _READ_ERRORS_MAX: Final = 16
 #: What FFmpeg's decoders say where they fill in what they could not decode.
 _MENDED: Final = ("concealing ", "error while decoding", "ignoring overflow")
+#: What FFmpeg is told of a live stream: to look at one second at most before it begins.
+_LIVE: Final = {"fflags": "nobuffer", "analyzeduration": "1000000"}
 _TURNS: Final = {
     90: cv2.ROTATE_90_COUNTERCLOCKWISE,
     180: cv2.ROTATE_180,
@@ -73,11 +75,14 @@ class VideoStream:
         decoded: Frames so far.
     """
 
-    def __init__(self, path: bytes, *, threads: int = 1, timeout_s: float = 30.0) -> None:
+    def __init__(
+        self, path: bytes, *, threads: int = 1, timeout_s: float = 30.0, live: bool = False
+    ) -> None:
         """Open a video.
 
         Args:
             path: A path, an address, or a camera's device.
+            live: Whether to begin as soon as possible, instead of looking far ahead.
             threads: Threads of the codec; 0 for as many as there are processors.
             timeout_s: How long opening, or reading on, may take where a network is in between.
 
@@ -87,6 +92,7 @@ class VideoStream:
         self.name = os.fsdecode(path)
         self.damage = Damage()
         self.decoded = 0
+        self._live = live
         self._fd = -1
         self._logs = av.logging.Capture(local=False)
         av.logging.set_level(av.logging.INFO)
@@ -121,7 +127,9 @@ class VideoStream:
         """
         self._container = None
         if b"://" in path[:32]:
-            options = {"rtsp_transport": "tcp"} if path.lower().startswith(b"rtsp") else {}
+            options = dict(_LIVE) if self._live else {}
+            if path.lower().startswith(b"rtsp"):
+                options["rtsp_transport"] = "tcp"
             return self.name, options, None
         try:
             status = os.stat(path)  # noqa: PTH116 - bytes
