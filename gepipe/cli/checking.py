@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from gepipe.cli.text import count, harmless, print_error, print_out
 from gepipe.errors import ConfigError
 from gepipe.pipeline.check import check
+
+if TYPE_CHECKING:
+    from gepipe.runtime.worker import ModelInfo
 
 
 def show_check(file: str, overrides: Sequence[str], inputs: Sequence[str], *, as_json: bool) -> int:
@@ -15,14 +19,6 @@ def show_check(file: str, overrides: Sequence[str], inputs: Sequence[str], *, as
     found = check(file, overrides, inputs)
     code = ConfigError.exit_code if found.errors else 0
     if as_json:
-        model = found.model
-        tensors = {
-            side: [{"name": r.name, "dtype": r.dtype, "shape": r.shape} for r in rows]
-            for side, rows in (
-                ("inputs", model.inputs if model else ()),
-                ("outputs", model.outputs if model else ()),
-            )
-        }
         print_out(
             json.dumps(
                 {
@@ -31,7 +27,8 @@ def show_check(file: str, overrides: Sequence[str], inputs: Sequence[str], *, as
                     "warnings": found.warnings,
                     "notes": found.notes,
                     "input_count": found.input_count,
-                    "model": tensors if model else None,
+                    "model": _tensors(found.model) if found.model else None,
+                    "models": {name: _tensors(info) for name, info in found.models.items()},
                 }
             )
         )
@@ -44,6 +41,13 @@ def show_check(file: str, overrides: Sequence[str], inputs: Sequence[str], *, as
         print_error(f"error: {harmless(error)}")
     print_out(f"{harmless(file)}: {_verdict(len(found.errors), len(found.warnings))}")
     return code
+
+
+def _tensors(model: ModelInfo) -> dict[str, list[dict[str, Any]]]:
+    return {
+        side: [{"name": row.name, "dtype": row.dtype, "shape": row.shape} for row in rows]
+        for side, rows in (("inputs", model.inputs), ("outputs", model.outputs))
+    }
 
 
 def _verdict(errors: int, warnings: int) -> str:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from gepipe.cli.text import count, harmless, print_out, size, spread
 from gepipe.ops.plan import plan_post, plan_pre
-from gepipe.pipeline.check import resolve
+from gepipe.pipeline.assembly import Plan, plan, stage_names
+from gepipe.pipeline.check import Resolved, resolve_legs
 from gepipe.pipeline.neighbours import text
 from gepipe.spec.load import load
 from gepipe.spec.settled import said_by_profile
@@ -27,12 +28,14 @@ def show_plan(file: str, overrides: Sequence[str], *, as_json: bool) -> None:
         GepipeError: The pipeline cannot run.
     """
     written = load(file, overrides)
-    spec, start, info, slots = resolve(written)
+    planned = plan(written)
+    legs = resolve_legs(planned)
     profile = dict(said_by_profile(written))
     if as_json:
-        print_out(json.dumps(_facts(spec, start, info, slots) | {"profile": profile}))
+        facts = _facts(*legs[0]) if len(legs) == 1 else _chain_facts(planned, legs)
+        print_out(json.dumps(facts | {"profile": profile}))
         return
-    for line in _lines(spec, start, info, slots):
+    for line in _lines(*legs[0]) if len(legs) == 1 else _chain_lines(planned, legs):
         print_out(harmless(line))
     if profile:
         said = ", ".join(f"{key} {value}" for key, value in profile.items())
@@ -72,11 +75,60 @@ def _facts(
     }
 
 
+def _chain_facts(planned: Plan, legs: Sequence[Resolved]) -> dict[str, Any]:
+    """Return the facts of each leg, and what they have in common."""
+    models = [_facts(*leg) for leg in legs]
+    own = ("name", "cpus", "on_error")
+    return {
+        **{key: models[0][key] for key in own},
+        "engine": planned.engine,
+        "models": {
+            leg.spec.infer.name: {key: value for key, value in facts.items() if key not in own}
+            for leg, facts in zip(legs, models, strict=True)
+        },
+        "workers": {"gather": planned.join_workers},
+        "passes": {"gather": _joining(planned)},
+        "shared_nbytes": sum(leg.slots.nbytes for leg in legs),
+        "notes": [*planned.notes, *(note for leg in legs for note in leg.info.notes)],
+    }
+
+
+def _chain_lines(planned: Plan, legs: Sequence[Resolved]) -> Iterator[str]:
+    """Show each model with the stages around it, in the order of the data."""
+    names = stage_names(planned.spec)
+    notes = dict.fromkeys((*planned.notes, *(note for leg in legs for note in leg.info.notes)))
+    first, *others = notes
+    yield from spread(f"{planned.spec.name}: {first}", others)
+    yield (
+        f"processors: {legs[0].start.cpus}, which the {len(legs)} models and all workers share: "
+        "whoever has more to do gets more"
+    )
+    for number, leg in enumerate(legs):
+        pre = names[number - 1][1] if number else leg.spec.pre.name
+        yield from _stage_lines(leg, pre, names[number][0])
+    workers = count(planned.join_workers, "worker")
+    yield f"{names[-1][1]}: {workers}, {_limit(planned.spec.post.timeout)}"
+    for line in _joining(planned):
+        yield f"  {line}"
+    yield f"slots of all models: {size(sum(leg.slots.nbytes for leg in legs))} of shared memory"
+
+
+def _joining(planned: Plan) -> list[str]:
+    if planned.spec.splitters[0].single:
+        return ["the part's result is added to the item's"]
+    return [op.title for op in planned.spec.joining] or ["gather"]
+
+
 def _lines(spec: PipelineSpec, start: StartPlan, info: ModelInfo, slots: SlotPlan) -> Iterator[str]:
     notes = (*start.notes, *info.notes)
     yield from spread(f"{spec.name}: {notes[0]}", notes[1:])
     yield f"processors: {start.cpus}"
-    yield f"{spec.pre.name}: {count(start.pre_workers, 'worker')}, {_limit(spec.pre.timeout)}"
+    yield from _stage_lines(Resolved(spec, start, info, slots), spec.pre.name, spec.post.name)
+
+
+def _stage_lines(leg: Resolved, pre: str, post: str) -> Iterator[str]:
+    spec, start, info, slots = leg
+    yield f"{pre}: {count(start.pre_workers, 'worker')}, {_limit(spec.pre.timeout)}"
     for line in plan_pre(spec.pre.ops).describe():
         yield f"  {line}"
     yield f"{spec.infer.name}: {_processes(start)}, {_limit(_execution_limit(start))}"
@@ -86,7 +138,7 @@ def _lines(spec: PipelineSpec, start: StartPlan, info: ModelInfo, slots: SlotPla
         yield f"  {word} " + ", ".join(f"{row.name} {text(row)}" for row in rows)
     sizes = ", ".join(map(str, info.gears)) or "any"
     yield f"  batch {slots.inputs.batch}; the model takes {sizes}"
-    yield f"{spec.post.name}: {count(start.post_workers, 'worker')}, {_limit(spec.post.timeout)}"
+    yield f"{post}: {count(start.post_workers, 'worker')}, {_limit(spec.post.timeout)}"
     for line in _post(spec):
         yield f"  {line}"
     yield (

@@ -83,7 +83,7 @@ class Plan:
     def slots(self, number: int, info: ModelInfo) -> SlotPlan:
         """Lay out the slots of a leg; see `gepipe.pipeline.plan.plan_slots`."""
         leg = self.legs[number]
-        known = bool(number) and tells_shapes(leg.pre.ops[0], leg.pre.ops[1:])
+        known = number > 0 and knows(leg)
         return plan_slots(leg, self.starts[number], info, known=known)
 
 
@@ -173,6 +173,11 @@ def cut(leg: PipelineSpec) -> PipelineSpec:
     """Return a leg that begins with a splitting operator as its workers run it."""
     pre = leg.pre.model_copy(update={"ops": cutting(leg.pre.ops)})
     return leg.model_copy(update={"stages": (pre, leg.infer, leg.post)})
+
+
+def knows(leg: PipelineSpec) -> bool:
+    """Return whether a leg that begins with parts knows their row shapes before it cuts them."""
+    return tells_shapes(leg.pre.ops[0], leg.pre.ops[1:])
 
 
 def cut_reader(spec: PipelineSpec, reader: Reader, number: int) -> CutReader:

@@ -10,19 +10,20 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from gepipe.errors import ConfigError, GepipeError
 from gepipe.io.parquet import ParquetSink, require_pyarrow
 from gepipe.ops.plan import plan_pre
 from gepipe.pipeline import neighbours
 from gepipe.pipeline.apart import require_apart
+from gepipe.pipeline.assembly import Plan, knows, plan, require_memory
 from gepipe.pipeline.bodies import InferBody
 from gepipe.pipeline.conversion import prepare
 from gepipe.pipeline.crews import pickled, worker_environment
+from gepipe.pipeline.findings import Findings, Preparation
 from gepipe.pipeline.job import chosen_source
 from gepipe.pipeline.plan import StartPlan, plan_slots, plan_start
 from gepipe.pipeline.trial import Trial
@@ -33,65 +34,9 @@ from gepipe.spec.load import load
 if TYPE_CHECKING:
     from gepipe.io.sink import Sink
     from gepipe.io.source import Source
-    from gepipe.ops.op import Op
     from gepipe.runtime.events import Role
     from gepipe.runtime.options import SlotPlan
     from gepipe.spec.model import PipelineSpec
-
-
-@dataclass
-class Preparation:
-    """Sets a stage's operators up, as its workers will.
-
-    Attributes:
-        ops: The operators.
-    """
-
-    ops: Sequence[Op]
-
-    def setup(self) -> None:
-        """Set up every operator.
-
-        Raises:
-            ConfigError: Lists what is wrong with each, a line each.
-        """
-        problems = []
-        for op in self.ops:
-            try:
-                op.setup()
-            except GepipeError as error:
-                problems.append(f"{op.title}: {error}")
-            except BaseException as error:  # noqa: BLE001 - user code may raise anything
-                problems.append(f"{op.title}: {type(error).__name__}: {error}")
-        if problems:
-            raise ConfigError("\n".join(problem.replace("\n", " ") for problem in problems))
-
-
-@dataclass
-class Findings:
-    """What a check found.
-
-    Attributes:
-        errors: What would stop a run, or make every item fail.
-        warnings: What is worth a second look.
-        notes: What will be used: inputs, engine, model.
-        input_count: Inputs of the source, where they can be counted.
-        model: What the model takes and makes, once it is open.
-    """
-
-    errors: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    input_count: int | None = None
-    model: ModelInfo | None = None
-
-    def attempt(self, action: Callable[[], Any]) -> Any:
-        """Return what `action` returns; if it fails, note why and return None."""
-        try:
-            return action()
-        except GepipeError as error:
-            self.errors += [line for line in str(error).splitlines() if line not in self.errors]
-            return None
 
 
 def check(
@@ -109,7 +54,7 @@ def check(
     if spec is not None:
         source = _check_source(spec, inputs, found)
         _check_sink(spec, inputs, found)
-        _check_stages(spec, source, found)
+        _check_legs(spec, source, found)
     return found
 
 
@@ -133,19 +78,44 @@ def open_model(spec: PipelineSpec, start: StartPlan) -> ModelInfo:
     return infos[0]
 
 
-def resolve(spec: PipelineSpec) -> tuple[PipelineSpec, StartPlan, ModelInfo, SlotPlan]:
-    """Settle everything that a run of the pipeline would settle.
+class Resolved(NamedTuple):
+    """Everything that a run of a pipeline of one model would settle.
 
-    Returns:
-        The pipeline as it is run, with how it starts, what its model is, and its slots.
+    Attributes:
+        spec: The pipeline as it is run.
+        start: How it starts.
+        info: What its model is.
+        slots: Its slots.
+    """
+
+    spec: PipelineSpec
+    start: StartPlan
+    info: ModelInfo
+    slots: SlotPlan
+
+
+def resolve(spec: PipelineSpec) -> Resolved:
+    """Settle everything that a run of a pipeline of one model would settle.
 
     Raises:
         GepipeError: The model does not open, or does not fit.
     """
-    spec = prepare(spec)
-    start = plan_start(spec)
-    info = open_model(spec, start)
-    return spec, start, info, plan_slots(spec, start, info)
+    (leg,) = resolve_legs(plan(spec))
+    return leg
+
+
+def resolve_legs(planned: Plan) -> tuple[Resolved, ...]:
+    """Settle everything that a run would settle, for each model.
+
+    Raises:
+        GepipeError: A model does not open, or does not fit.
+    """
+    legs = []
+    for number, (leg, start) in enumerate(zip(planned.legs, planned.starts, strict=True)):
+        info = open_model(leg, start)
+        legs.append(Resolved(leg, start, info, planned.slots(number, info)))
+    require_memory([leg.slots.nbytes for leg in legs])
+    return tuple(legs)
 
 
 def _check_source(spec: PipelineSpec, inputs: Sequence[str], found: Findings) -> Source | None:
@@ -220,7 +190,29 @@ def _check_apart(spec: PipelineSpec, source: Source) -> None:
     require_apart(spec, source, cast("Sink", spec.sink), source.entries if again else tuple)
 
 
-def _check_stages(spec: PipelineSpec, source: Source | None, found: Findings) -> None:
+def _check_legs(spec: PipelineSpec, source: Source | None, found: Findings) -> None:
+    """Check each model with the stages around it; several share the memory."""
+    if not spec.mids:
+        _check_stages(spec, source, found)
+        return
+    slots = []
+    for number, leg in enumerate(spec.legs):
+        its = Findings(input_count=found.input_count)
+        slots.append(
+            _check_stages(leg, None if number else source, its, known=number > 0 and knows(leg))
+        )
+        found.add(its, leg.infer.name)
+    body = found.attempt(lambda: pickled(Preparation(spec.joining), spec.post.name))
+    for outcome in set_up([("pre", body)], environ=worker_environment()) if body else ():
+        if outcome is not None:
+            found.errors += [f"{spec.post.name}: {line}" for line in str(outcome).splitlines()]
+    found.attempt(lambda: require_memory([each.nbytes for each in slots if each is not None]))
+
+
+def _check_stages(
+    spec: PipelineSpec, source: Source | None, found: Findings, *, known: bool = False
+) -> SlotPlan | None:
+    """Check a pipeline of one model; return its slots if all fits."""
     aipp = bool(spec.infer.backend.options.get("aipp"))
     prepared: PipelineSpec | None = found.attempt(lambda: prepare(spec))
     spec = prepared or spec
@@ -247,16 +239,26 @@ def _check_stages(spec: PipelineSpec, source: Source | None, found: Findings) ->
     for stage, outcome in zip(stages, set_up(workers, environ=worker_environment()), strict=True):
         if isinstance(outcome, ModelInfo):
             found.model = found.model or outcome
+            found.models[spec.infer.name] = found.model
         elif outcome is not None:
             found.errors += [f"{stage}: {line}" for line in str(outcome).splitlines()]
+    slots = None
     if start is not None and found.model is not None:
-        slots = _check_neighbours(spec, start, found.model, found, aipp=aipp)
+        slots = _check_neighbours(spec, start, found.model, found, aipp=aipp, known=known)
         if slots is not None and source is not None and found.input_count and not found.errors:
-            found.attempt(lambda: _try_inputs(spec, source, slots))
+            fitting = slots
+            found.attempt(lambda: _try_inputs(spec, source, fitting))
+    return slots
 
 
-def _check_neighbours(
-    spec: PipelineSpec, start: StartPlan, info: ModelInfo, found: Findings, *, aipp: bool
+def _check_neighbours(  # noqa: PLR0913 - what is compared with what
+    spec: PipelineSpec,
+    start: StartPlan,
+    info: ModelInfo,
+    found: Findings,
+    *,
+    aipp: bool,
+    known: bool,
 ) -> SlotPlan | None:
     """Return the slots if all fits."""
     found.notes += [*info.notes, *_tensors(info)]
@@ -271,7 +273,7 @@ def _check_neighbours(
     found.warnings += neighbours.open_size(spec, info)
     found.warnings += neighbours.batch_mismatches(spec, info)
     try:
-        return plan_slots(spec, start, info)
+        return plan_slots(spec, start, info, known=known)
     except GepipeError as error:
         if not mismatches:  # it would only say the same in other words
             found.errors.append(str(error))

@@ -19,6 +19,7 @@ from gepipe.pipeline.check import open_model
 from gepipe.pipeline.job import chosen_source
 from gepipe.pipeline.pipeline import Pipeline, Result
 from gepipe.pipeline.plan import plan_start
+from gepipe.pipeline.single import require_one_model
 from gepipe.spec.load import load
 from gepipe.spec.values import Backend
 
@@ -196,6 +197,11 @@ def compare(request: CompareRequest) -> Comparison:
         GepipeError: One of the sides cannot run.
     """
     spec = load(request.path, request.overrides)
+    require_one_model(
+        spec,
+        "one is compared at a time",
+        "write a pipeline of one model and the stages around it, or compare what two runs wrote",
+    )
     source = FirstEntries(chosen_source(spec, request.inputs), request.limit)
     first, second = _specs(spec, request, source)
     notes: list[str] = []

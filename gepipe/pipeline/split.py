@@ -72,8 +72,10 @@ class Split:
     def _shapes(self, facts: dict[str, Any]) -> Shapes:
         if not self.tells_shapes:
             return ()
-        # A part whose facts say nothing fails when it is cut, and no other one with it.
-        return row_shapes(self.splitter.part_size(facts) or _ANY_SIZE, self.ops) or ()
+        # A part that cannot be cut, or used, fails where that is tried, and no other one with it.
+        with suppress(ConfigError):
+            return row_shapes(self.splitter.part_size(facts) or _ANY_SIZE, self.ops) or ()
+        return row_shapes(_ANY_SIZE, self.ops) or ()
 
 
 def row_shapes(size: tuple[int, int], ops: Sequence[Op]) -> Shapes | None:

@@ -11,8 +11,10 @@ from gepipe.ops.decode import DecodeImage
 from gepipe.ops.text import Tokenize
 from gepipe.ops.user import Python
 from gepipe.pipeline import neighbours
-from gepipe.pipeline.check import Preparation, resolve
+from gepipe.pipeline.check import resolve
 from gepipe.pipeline.crews import pickled, worker_environment
+from gepipe.pipeline.findings import Preparation
+from gepipe.pipeline.single import require_one_model
 from gepipe.runtime.probe import set_up
 from gepipe.serving.itemmeta import META
 from gepipe.serving.postprocess import RESULT
@@ -80,6 +82,14 @@ def plan_export(spec: PipelineSpec) -> ExportPlan:
             f"name: {spec.name!r} cannot be the name of a served model; expected letters, digits, "
             "_, - and ., not first - or ."
         )
+    require_one_model(
+        spec,
+        "what splits an item into parts is no step of a server",
+        "export each model with the stages around it as a pipeline of its own, such as "
+        f"{spec.pre.name}, {spec.infer.name} and a post stage with the operators of "
+        f"{spec.mids[0].name if spec.mids else ''} before its split; `gepipe run` runs all of them",
+        ExportError,
+    )
     settled, start, info, slots = resolve(spec)
     inputs = tuple(tensor.row for tensor in slots.inputs.tensors)
     problems = [

@@ -11,6 +11,7 @@ from gepipe.errors import ConfigError, StageError
 from gepipe.io.failures import Failure
 from gepipe.io.jsonl import JsonlSink, encode_json
 from gepipe.pipeline.job import Job, failures_left
+from gepipe.pipeline.single import require_one_model
 from gepipe.runtime.statistics import StageStatistics, Statistics
 from gepipe.triton.client import Client, ClientOptions
 
@@ -50,6 +51,7 @@ class RemoteJob(Job):
             resume: Whether to go on where the last run into the same output stopped.
             limit: Do the first so many inputs only.
         """
+        require_one_model(spec, "a server has one", "leave --via out to run them here")
         super().__init__(spec, inputs=inputs, output=output, resume=resume, limit=limit)
         self._address = address
         self._options = options
@@ -86,6 +88,7 @@ class RemoteJob(Job):
         elapsed_s = self._elapsed_s or (time.monotonic() - self._began if self._began else 0.0)
         busy_s, threads = self._client.busy_s, self._options.concurrency
         stage = StageStatistics(
+            role="infer",
             name="server",
             workers=threads,
             places=threads,
