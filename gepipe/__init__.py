@@ -26,14 +26,17 @@ if TYPE_CHECKING:
     )
     from gepipe.io.failures import Failure
     from gepipe.ops.op import Op
+    from gepipe.ops.parts import Part, Splitter
     from gepipe.pipeline.pipeline import Pipeline, Result
     from gepipe.tensors import TensorSpec
 
 _HOME = {
     "Failure": "gepipe.io.failures",
     "Op": "gepipe.ops.op",
+    "Part": "gepipe.ops.parts",
     "Pipeline": "gepipe.pipeline.pipeline",
     "Result": "gepipe.pipeline.pipeline",
+    "Splitter": "gepipe.ops.parts",
     "TensorSpec": "gepipe.tensors",
 }
 
@@ -48,9 +51,11 @@ __all__ = [
     "ItemError",
     "ModelLoadError",
     "Op",
+    "Part",
     "Pipeline",
     "PluginError",
     "Result",
+    "Splitter",
     "StageError",
     "TensorMismatchError",
     "TensorSpec",
