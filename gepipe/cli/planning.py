@@ -137,7 +137,10 @@ def _stage_lines(leg: Resolved, pre: str, post: str) -> Iterator[str]:
     for word, rows in (("takes", info.inputs), ("makes", info.outputs)):
         yield f"  {word} " + ", ".join(f"{row.name} {text(row)}" for row in rows)
     sizes = ", ".join(map(str, info.gears)) or "any"
-    yield f"  batch {slots.inputs.batch}; the model takes {sizes}"
+    own = ", all of one size, which may be another each time" * slots.inputs.is_open
+    if slots.inputs.is_open and slots.inputs.batch == 1:
+        own = ", each item at its own size"
+    yield f"  batch {slots.inputs.batch}{own}; the model takes {sizes}"
     yield f"{post}: {count(start.post_workers, 'worker')}, {_limit(spec.post.timeout)}"
     for line in _post(spec):
         yield f"  {line}"

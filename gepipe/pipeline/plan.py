@@ -35,6 +35,8 @@ _CPU_BATCH: Final = 4
 #: wastes no time on waiting for others. Of a larger one there is a single session.
 _SMALL_MODEL: Final = 128 << 20
 _SESSIONS_MAX: Final = 8
+#: Memory of the slots that pre workers have beside the double buffer, where a batch is one item.
+_SPARE_NBYTES: Final = 256 << 20
 #: Share of the available memory that slots may take.
 _MEMORY_SHARE: Final = 0.8
 #: An engine that keeps time itself is killed only if it does not even manage that.
@@ -253,7 +255,9 @@ def plan_slots(
     depth = (spec.depth + info.in_flight - 1) * len(start.engines)
     if rows.is_open and not known:
         batch = row_batch(spec)
-        depth += start.pre_workers  # each fills a batch by itself
+        # Each pre worker fills a batch by itself; of large ones, a few have to do.
+        both = sum(rows.largest) + sum(info.largest)
+        depth += min(start.pre_workers, max(1, _SPARE_NBYTES // max(both, 1)))
     for row in info.outputs:
         if not row.is_static and not info.largest:
             raise TensorMismatchError(

@@ -47,6 +47,15 @@ def test_memory_is_that_of_the_largest_and_a_batch_is_one_item() -> None:
     assert slots.depth == 2 + 3, "each pre worker fills a batch by itself"
 
 
+def test_large_items_have_few_slots_beside_the_double_buffer() -> None:
+    info = ModelInfo(INFO.inputs, INFO.outputs, largest=(64 << 20,))
+
+    slots = plan_slots(pipeline("{resize: {max_side: 1920}},"), started(pre=16), info)
+
+    assert slots.inputs.capacities == (3 * 1920 * 1920 * 4,)
+    assert slots.depth == 2 + 2
+
+
 def test_items_whose_shapes_are_known_before_are_batched() -> None:
     slots = plan_slots(pipeline(LIMITED, batch_size=6), started(), INFO, known=True)
 
