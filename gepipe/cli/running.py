@@ -153,14 +153,15 @@ def _opening(name: str, job: Job) -> str:
         heading = f"{name}: {count(job.total - job.first, 'input')}"
         heading += f" left of {job.total:,}" if job.first else ""
     lines = spread("; ".join((heading, *job.notes[:1])), job.notes[1:])
-    if job.batch is not None:
+    if job.batches:
         workers = ", ".join(
             f"{stage.name} {stage.workers}"
             + (f" (up to {stage.places})" if stage.places > stage.workers else "")
             for stage in statistics.stages.values()
         )
+        batch = ", ".join(map(str, job.batches))
         lines.append(
-            f"workers: {workers}; batch {job.batch}; slots {statistics.slots} a link, "
+            f"workers: {workers}; batch {batch}; slots {statistics.slots} a link, "
             f"{size(statistics.slot_nbytes)} of shared memory"
         )
     return "\n".join(harmless(line) for line in lines)

@@ -37,6 +37,9 @@ class Summary:
         output: The results.
         failures_file: What failed and why.
         engine: What ran the model.
+        failed_parts: Parts of items that failed in this run, where a pipeline splits items; each is
+            marked in its item's result.
+        marred_items: Inputs of this run with such a part in their result.
         notes: What else is worth knowing.
         videos: How many videos the items are frames of; null where they are others.
         dropped: Frames of live sources that there was no time for.
@@ -55,6 +58,8 @@ class Summary:
     failures_file: str
     engine: str
     stages: dict[str, dict[str, Any]] = field(default_factory=dict)
+    failed_parts: int = 0
+    marred_items: int = 0
     notes: tuple[str, ...] = ()
     videos: int | None = None
     dropped: int = 0
@@ -103,6 +108,9 @@ class Summary:
         if self.dropped:
             parts.append(f"{self.dropped:,} dropped for lack of time")
         parts.append(count(self.failures, "failure") if self.failures else "no failures")
+        if self.failed_parts:
+            marred = count(self.marred_items, "result")
+            parts.append(f"{count(self.failed_parts, 'part')} of {marred} failed")
         if self.slowest_stage is not None:
             share = self.stages[self.slowest_stage]["utilisation"]
             parts.append(f"slowest stage: {self.slowest_stage}, busy {share:.0%}")
@@ -140,6 +148,8 @@ def _numbers(job: Job, statistics: Statistics | None) -> dict[str, Any]:
         "output": str(job.output),
         "failures_file": str(failures_path(job.output)),
         "engine": job.engine,
+        "failed_parts": job.failed_parts[0],
+        "marred_items": job.failed_parts[1],
         "notes": job.notes,
         "videos": job.videos,
         "dropped": videos.dropped if (videos := job.video_progress()) is not None else 0,

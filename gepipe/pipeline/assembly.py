@@ -159,6 +159,7 @@ def assemble(
         supervisors,
         Supervisor(join, lambda _: SlotPlan(none, none, _JOIN_DEPTH), options),
         stage_names(spec),
+        body.singles,
         keep=twice,
     )
 

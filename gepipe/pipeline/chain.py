@@ -54,6 +54,7 @@ class Chain:
         legs: Sequence[Supervisor],
         join: Supervisor,
         names: Sequence[tuple[str, str]],
+        singles: Sequence[bool],
         *,
         keep: bool,
     ) -> None:
@@ -63,9 +64,11 @@ class Chain:
             legs: One for each model.
             join: Puts items together again.
             names: What the two kinds of workers of each mid stage and of the post stage are called.
+            singles: For each split, whether an item has exactly one part.
             keep: Whether the join reads the items' pictures.
         """
         self.group = 0
+        self._singles = tuple(singles)
         self._keep = keep
         self._legs = tuple(legs)
         self._join = join
@@ -119,10 +122,17 @@ class Chain:
         return _sum([leg.statistics() for leg in self._legs], self._join.statistics(), self._names)
 
     @property
+    def batches(self) -> tuple[int, ...]:
+        """Rows of a batch of each model; empty before all are open."""
+        return tuple(self._run.batches) if self._run is not None else ()
+
+    @property
     def failed_parts(self) -> tuple[int, int]:
         """How many parts of the run failed, and of how many items."""
-        fans = self._run.fans if self._run is not None else ()
-        return sum(fan.failed_parts for fan in fans), sum(fan.marred_items for fan in fans)
+        fans = self._run.fans if self._run is not None else []
+        # Of an item's only part the failure is the item's own.
+        told = [fan for fan, single in zip(fans, self._singles, strict=False) if not single]
+        return sum(fan.failed_parts for fan in told), sum(fan.marred_items for fan in told)
 
     def close(self) -> None:
         """Stop the workers and free their memory. Closing twice is harmless."""
@@ -156,7 +166,8 @@ class _Run:
         self._legs, self._join = legs, join
         self._start, self._emit = start, emit
         self._room = threading.Condition()
-        self._batches: dict[int, int] = {}
+        self.batches: list[int] = []
+        self._open: dict[int, int] = {}
         self._given: Start | None = None
         self._error: BaseException | None = None
         self._first: FirstFeed | None = None
@@ -226,8 +237,9 @@ class _Run:
     def _begin_join(self, _: int) -> Start:
         """Ask for the items once all models are open; called in the caller's thread."""
         with self._room:
-            self._wait_for(lambda: len(self._batches) == len(self._legs))
-        first_batch = self._batches[0]
+            self._wait_for(lambda: len(self._open) == len(self._legs))
+        self.batches = [self._open[number] for number in range(len(self._legs))]
+        first_batch = self.batches[0]
         self.group = first_batch * -(-_GROUP // first_batch)
         given = self._start(self.group)
         with self._room:
@@ -235,7 +247,7 @@ class _Run:
             self._last = JoinFeed(given.feed, given.first, self._room, keep=self._keep)
             for number in range(1, len(self._legs)):
                 portions = LivePortions if given.feed.live else SealedPortions
-                fan: Fan[Any] = Fan(portions(self._batches[number]), self._finisher(number))
+                fan: Fan[Any] = Fan(portions(self.batches[number]), self._finisher(number))
                 self.fans.append(fan)
                 self._feeds.append(PartFeed(fan, self._room, given.feed))
             self._given = given
@@ -244,7 +256,7 @@ class _Run:
 
     def _begin_leg(self, number: int, batch: int) -> Start:
         with self._room:
-            self._batches[number] = batch
+            self._open[number] = batch
             self._room.notify_all()
             self._wait_for(lambda: self._given is not None)
             assert self._given is not None

@@ -49,6 +49,7 @@ class JobReport:
         output: The results.
         failures: The failures file.
         notes: What the user should know, such as the engine in use.
+        failed_parts: Of several models: parts of this run that failed, and of how many items.
     """
 
     statistics: Statistics | None
@@ -57,6 +58,7 @@ class JobReport:
     output: Path
     failures: Path
     notes: tuple[str, ...]
+    failed_parts: tuple[int, int] = (0, 0)
 
 
 class Job:
@@ -66,7 +68,7 @@ class Job:
         total: Inputs of the job, once they are listed; of videos their frames, once all are done.
         videos: How many videos the job has; None where its inputs are others.
         first: Index of the first input that this run has to do.
-        batch: Rows of a batch, once the model is open.
+        batches: Rows of a batch of each model, once they are open.
         notes: What the user should know so far, such as the engine in use.
     """
 
@@ -107,7 +109,7 @@ class Job:
         self._stopping = False
         self.total: int | None = None
         self.videos: int | None = None
-        self.batch: int | None = None
+        self.batches: tuple[int, ...] = ()
         self.first = 0
         self.notes: tuple[str, ...] = ()
 
@@ -139,6 +141,12 @@ class Job:
     def failed(self) -> int:
         """Those of `done` that failed."""
         return self._outputs.failed if self._outputs is not None else 0
+
+    @property
+    def failed_parts(self) -> tuple[int, int]:
+        """Of several models: parts of this run that failed, and of how many items."""
+        parts, items = getattr(self._supervisor, "failed_parts", (0, 0))
+        return parts, items
 
     @property
     def engine(self) -> str:
@@ -188,6 +196,7 @@ class Job:
                     outputs.path,
                     outputs.failures_path,
                     self.notes,
+                    self.failed_parts,
                 )
 
     def _prepare(self) -> PipelineSpec:
@@ -207,9 +216,10 @@ class Job:
         def begin(batch: int) -> Start:
             assert supervisor.info is not None
             self.notes += supervisor.info.notes
-            self.batch = batch
-            # From the start of its batch, so that each batch has the same items as in a run
-            # without interruption: the batch's size may show in a result's last digit.
+            self.batches = getattr(supervisor, "batches", (batch,))
+            # From the start of its batch (of several models: of what shares batches of parts), so
+            # that each batch has the same items as in a run without interruption: the batch's size
+            # may show in a result's last digit.
             first = outputs.first - outputs.first % batch
             feed = listed_feed(
                 self._source,

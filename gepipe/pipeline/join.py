@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gepipe.errors import ItemError
+from gepipe.io.frames import stamped
 from gepipe.io.original import Origin, Original
 from gepipe.ops.gather import Gather
 from gepipe.ops.op import Op
@@ -84,6 +85,7 @@ class JoinBody:
                 ops = (Gather(), *ops)
         for op in ops:
             value = op(value, facts)
+        value = stamped(value, facts)
         if self.original is None:
             return self.encode(value)
         return self.encode(value, Origin(facts, partial(self.original.picture, where)))
