@@ -82,21 +82,22 @@ class SheetMaker:
     def _sheet(self, title: str, pictures: Sequence[tuple[str, str]]) -> NDArray[np.uint8]:
         """Return a sheet, (height, width, 3) uint8, BGR."""
         small = [self._read(name) for name, _ in pictures]
-        label = self._label(title)
-        top = _GAP + (label.shape[0] if title else 0)
-        height = max((each.shape[0] for each in small), default=0) + label.shape[0] + _GAP
+        captions = [self._label(caption)[:, : self._width] for _, caption in pictures]
+        head = self._label(title) if title else np.zeros((0, 0, 3), np.uint8)
         columns = max(1, min(self._columns, len(small)))
-        rows = -(-len(small) // columns)
-        across = columns * (self._width + _GAP) + _GAP
-        sheet = np.full((top + rows * height + _GAP, across, 3), _PAPER, np.uint8)
-        if title:
-            self._put(sheet, _GAP, 0, label[:, : across - _GAP])
-        for number, (picture, (_, caption)) in enumerate(zip(small, pictures, strict=True)):
-            x = _GAP + number % columns * (self._width + _GAP)
-            y = top + number // columns * height
-            across_free = (self._width - picture.shape[1]) // 2
-            self._put(sheet, x + across_free, y, picture)
-            self._put(sheet, x, y + picture.shape[0], self._label(caption)[:, : self._width])
+        across = max(columns * (self._width + _GAP), head.shape[1]) + _GAP
+        rows = [range(at, min(at + columns, len(small))) for at in range(0, len(small), columns)]
+        tops = [_GAP + head.shape[0]]
+        for row in rows:
+            high = max(small[at].shape[0] + captions[at].shape[0] for at in row)
+            tops.append(tops[-1] + high + _GAP)
+        sheet = np.full((tops[-1], across, 3), _PAPER, np.uint8)
+        self._put(sheet, _GAP, 0, head)
+        for row, y in zip(rows, tops, strict=False):
+            for column, at in enumerate(row):
+                x = _GAP + column * (self._width + _GAP)
+                self._put(sheet, x + (self._width - small[at].shape[1]) // 2, y, small[at])
+                self._put(sheet, x, y + small[at].shape[0], captions[at])
         return sheet
 
     def _put(self, sheet: NDArray[np.uint8], x: int, y: int, part: NDArray[np.uint8]) -> None:
