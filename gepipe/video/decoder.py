@@ -204,7 +204,7 @@ class _Decoder:
 
         selection = _selection(order)
         number, began, fruitless = order.behind + 1, time.monotonic(), 0
-        shift_s: float | None = None
+        shift_s, last_s = None, 0.0
         while True:
             error = ItemError("connection", "the stream ended")
             try:
@@ -219,9 +219,9 @@ class _Decoder:
                         fruitless = 0
                         if shift_s is None:  # time goes on over a gap, whatever the sender counts
                             elapsed_s = time.monotonic() - began if number else 0.0
-                            shift_s = elapsed_s - each.time
+                            shift_s = max(last_s, elapsed_s) - each.time
                         self._sign()
-                        time_s = each.time + shift_s
+                        time_s = last_s = each.time + shift_s
                         if selection.is_over(time_s):
                             return number, ""
                         if selection.takes(time_s):

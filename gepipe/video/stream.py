@@ -30,7 +30,7 @@ _READ_ERRORS_MAX: Final = 16
 #: What FFmpeg's decoders say where they fill in what they could not decode.
 _MENDED: Final = ("concealing ", "error while decoding", "ignoring overflow")
 #: What FFmpeg is told of a live stream: to look at one second at most before it begins.
-_LIVE: Final = {"fflags": "nobuffer", "analyzeduration": "1000000"}
+_LIVE: Final = {"analyzeduration": "1000000"}
 _TURNS: Final = {
     90: cv2.ROTATE_90_COUNTERCLOCKWISE,
     180: cv2.ROTATE_180,

@@ -1,0 +1,179 @@
+"""Live sources: MPEG-TS over TCP on loopback, as a camera would send it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from gepipe.io.videos import VideoFiles
+from gepipe.video.feed import VideoFeed
+from tests.clips import Watcher, clip
+from tests.support import wait_until
+
+
+class Camera:
+    """Sends a clip to whoever connects, again and again, at its own pace.
+
+    Attributes:
+        address: Where to connect.
+        connections: How many there were.
+        stop_behind: Bytes behind which a connection is closed; None for none.
+    """
+
+    def __init__(self, path: Path, *, bytes_a_second: float) -> None:
+        self.connections = 0
+        self.stop_behind: int | None = None
+        self._data = path.read_bytes()
+        self._pace = bytes_a_second
+        self._over = threading.Event()
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.address = f"tcp://127.0.0.1:{self._server.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while not self._over.is_set():
+            try:
+                sock, _ = self._server.accept()
+            except OSError:
+                return
+            self.connections += 1
+            with sock, suppress(OSError):
+                self._send(sock)
+
+    def _send(self, sock: socket.socket) -> None:
+        sent, began = 0, time.monotonic()
+        while not self._over.is_set():
+            piece = self._data[sent % len(self._data) :][:1880]
+            sock.sendall(piece)
+            sent += len(piece)
+            if self.stop_behind is not None and sent >= self.stop_behind:
+                return
+            self._over.wait(max(0.0, began + sent / self._pace - time.monotonic()))
+
+    def close(self) -> None:
+        self._over.set()
+        with suppress(OSError):  # closed before
+            self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        self._thread.join(5)
+
+
+@pytest.fixture
+def camera(tmp_path):
+    cameras = []
+
+    def camera(frames=500, *, fps=25, pace=1.0, first=0):
+        path = clip(
+            tmp_path / f"{len(cameras)}.ts", frames, fps=fps, codec="mpeg2video", form="mpegts",
+            first=first,
+        )  # fmt: skip
+        cameras.append(Camera(path, bytes_a_second=pace * path.stat().st_size * fps / frames))
+        return cameras[-1]
+
+    yield camera
+    for each in cameras:
+        each.close()
+
+
+@pytest.fixture
+def watcher_of():
+    feeds = []
+
+    def watcher_of(*addresses, batch=8, **options):
+        source = VideoFiles(addresses, **options)
+        assert source.is_live(addresses[0].encode())
+        feeds.append(VideoFeed(source, source.entries(), batch=batch))
+        return Watcher(feeds[-1], batch)
+
+    yield watcher_of
+    for feed in feeds:
+        feed.close()
+
+
+def test_frames_come_as_they_are_sent(camera, watcher_of):
+    watcher = watcher_of(camera(pace=4).address, stop="2s")
+
+    began = time.monotonic()
+    watcher.all()
+
+    # What had to be looked at before the beginning arrives at once: there is no room for all.
+    assert watcher.frames[0] <= 40
+    assert watcher.frames[-9:] == list(range(watcher.frames[-9], watcher.frames[-1] + 1))
+    assert 44 <= watcher.frames[-1] <= 60
+    assert watcher.times == sorted(watcher.times)
+    assert watcher.times[-1] < 2.0
+    assert not watcher.failures
+    assert time.monotonic() - began < 15
+
+
+def test_a_lost_connection_is_made_anew_and_numbers_and_times_go_on(camera, watcher_of, caplog):
+    source = camera(pace=4)
+    source.stop_behind = len(source._data) // 10  # fifty frames
+    watcher = watcher_of(source.address)
+
+    while source.connections < 4:
+        watcher.take()
+
+    assert watcher.frames == sorted(set(watcher.frames))
+    assert watcher.times == sorted(watcher.times)
+    assert watcher.frames[-1] > 100
+    assert watcher.frames[-1] < 4 * 60
+    assert "connecting again in 0.5 s" in caplog.text
+
+
+def test_a_source_that_is_gone_is_given_up_in_the_end(watcher_of):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+    watcher = watcher_of(address, reconnect=1)
+
+    watcher.all()
+
+    ((source, kind, text),) = watcher.failures
+    assert (source, kind) == (address, "connection")
+    assert "tried 2 times" in text
+    assert "refused" in text
+
+
+def test_frames_are_dropped_that_there_is_no_time_for(camera, watcher_of):
+    size = 48 * 96 * 3
+    watcher = watcher_of(camera(pace=20).address, memory=64 * 4096 * 4)
+    watcher.take()
+
+    wait_until(lambda: (watcher.feed.take(0), watcher.feed.progress().dropped)[1] > 100, 20)
+    before = len(watcher.frames)
+    watcher.take()
+
+    gap = watcher.frames[before] - watcher.frames[before - 1]
+    assert gap > 50, "the newest are given, not the oldest"
+    assert watcher.feed._arena._reserved < 64 * max(size, 4 * 4096)
+    assert watcher.frames == sorted(set(watcher.frames))
+
+
+def test_sources_come_interleaved_and_one_that_ends_stalls_no_other(camera, watcher_of):
+    slow, fast, ends = camera(fps=25), camera(fps=50, first=1000), camera(first=2000)
+    watcher = watcher_of(
+        slow.address, fast.address, ends.address, reconnect=0, stop="6s", timeout=2
+    )
+    names = {source.address: source for source in (slow, fast, ends)}
+
+    while len({item.source.partition("#")[0] for item in watcher.items}) < 3:
+        watcher.take()
+    ends.close()
+    watcher.all()
+
+    by_source = {name: [] for name in names}
+    for item in watcher.items:
+        if item.payload[0] != "failed":
+            by_source[item.source.partition("#")[0]].append(item.payload[5])
+    assert all(numbers == sorted(set(numbers)) for numbers in by_source.values())
+    assert [source for source, _, _ in watcher.failures] == [ends.address]
+    assert len(by_source[fast.address]) > len(by_source[slow.address]) > 60
+    order = [item.payload[4] for item in watcher.items if item.payload[0] != "failed"]
+    assert sum(one != other for one, other in pairwise(order)) > 20, "none waits for another"
