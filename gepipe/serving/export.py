@@ -17,7 +17,7 @@ from gepipe.serving.client_text import (
     tensor_lines,
 )
 from gepipe.serving.export_folder import Repository
-from gepipe.serving.export_plan import plan_export
+from gepipe.serving.export_plan import ExportPlan, plan_export
 from gepipe.serving.layout_ensemble import ensemble_files
 from gepipe.serving.layout_fused import fused_files
 
@@ -89,6 +89,8 @@ def export(
     _require_sense(layout, target, version)
     is_cann = target == "npu_ge"
     plan = plan_export(npu_ge.as_onnx(spec) if is_cann else spec)
+    if layout == "ensemble":
+        _require_one_size(plan)
     repository = Repository(folder)
     there = repository.versions(plan.name)
     version = version or max(there, default=1)
@@ -125,6 +127,16 @@ def _require_sense(layout: Layout, target: Target, version: int | None) -> None:
             "target npu_ge: is a layout of its own, the model apart from its steps; "
             "use --layout ensemble"
         )
+
+
+def _require_one_size(plan: ExportPlan) -> None:
+    for row in (*plan.inputs, *plan.outputs):
+        if not row.is_static:
+            raise ExportError(
+                f"{plan.spec.pre.name}: items keep sizes of their own ({row}), which the steps of "
+                "an ensemble cannot hand on; use --layout fused, which keeps them in one model, "
+                "or give all items one size, as with `resize: {size: [height, width]}`"
+            )
 
 
 def _hidden(model: Path, there: Sequence[int], version: int) -> Iterator[str]:

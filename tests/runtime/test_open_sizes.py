@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from functools import partial
 
 import cv2
 import numpy as np
@@ -11,9 +13,14 @@ import pytest
 
 import gepipe
 from gepipe.emulator.om import Gears, OmTensor, write_om
+from gepipe.errors import ExportError
+from gepipe.io.failures import Failure
 from gepipe.ops.image import Letterbox
 from gepipe.ops.resize import Resize
 from gepipe.pipeline.check import check
+from gepipe.serving.export import export
+from gepipe.serving.service import Service
+from gepipe.spec import load
 from tests.support import onnx_model
 from tests.unit.engines.ge.bed import pooled
 
@@ -157,3 +164,42 @@ def test_a_size_that_no_limit_holds_is_refused_before_the_first_picture(
 
     assert len(found.errors) == 1
     assert "set max_side in `resize short_side=40`" in found.errors[0]
+
+
+def test_a_service_answers_for_pictures_of_any_size(tmp_path, pictures, model) -> None:
+    path = written(
+        tmp_path, pictures, model, "{resize: {min_side: 40, max_side: 96, multiple_of: 8}}"
+    )
+    service = Service(load(path))
+    files = sorted(pictures.iterdir())
+    answers, done = {}, threading.Event()
+
+    def take(name, answer) -> None:
+        answers[name] = answer
+        if len(answers) == len(files):
+            done.set()
+
+    try:
+        service.start()
+        for file in files:
+            service.submit(file.read_bytes(), answer=partial(take, file))
+        assert done.wait(30)
+    finally:
+        service.close()
+
+    session = onnxruntime.InferenceSession(model)
+    for file in files[:-1]:
+        wanted = session.run(["map"], {"x": prepared(str(file), LIMITS, {})})[0][0]
+        np.testing.assert_array_equal(np.float32(json.loads(answers[file])["map"]), wanted)
+    assert isinstance(answers[files[-1]], Failure)
+
+
+def test_a_server_of_steps_needs_one_size_and_a_fused_one_does_not(
+    tmp_path, pictures, model
+) -> None:
+    path = written(tmp_path, pictures, model, "{resize: {max_side: 96, multiple_of: 8}}")
+
+    with pytest.raises(ExportError, match=r"x: float32 \[3, \?, \?\].*use --layout fused"):
+        export(load(path), tmp_path / "models")
+    assert not (tmp_path / "models").exists()
+    assert export(load(path), tmp_path / "models", layout="fused").models == ("pipeline",)
