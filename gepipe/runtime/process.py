@@ -32,6 +32,7 @@ from gepipe.runtime import tuning
 from gepipe.runtime import worker as worker_module
 from gepipe.runtime.channel import Channel
 from gepipe.runtime.events import WorkerId
+from gepipe.runtime.forked import ForkedProcess
 from gepipe.runtime.limits import told, why
 
 #: One thread a process: the thread plan gives cores to processes, not to libraries' pools.
@@ -45,8 +46,14 @@ _ONE_THREAD: Final = dict.fromkeys(
     ),
     "1",
 )
-_PRELOAD: Final = ["gepipe.runtime.server", "numpy", "cv2", "dill", "gepipe.runtime.worker"]
-_context = multiprocess.get_context("forkserver")
+_PRELOAD: Final = [
+    "gepipe.runtime.server",
+    "gepipe.runtime.forked",
+    "numpy",
+    "cv2",
+    "dill",
+    "gepipe.runtime.worker",
+]
 #: What a start changes for a moment, such as `__main__`, belongs to the whole process: two threads
 #: that start workers at once would each restore what the other had changed.
 _starting = threading.RLock()
@@ -263,7 +270,7 @@ class ChildProcess:
         with told(f"{name}: cannot open a socket"):
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self.process: Any = _context.Process(
+            self.process: Any = ForkedProcess(
                 target=target, args=(theirs, *args), name=f"gepipe {name}", daemon=True
             )
             _start(self.process)

@@ -1,0 +1,43 @@
+"""A process from the fork server at which several threads may look at once.
+
+`multiprocess` looks at all its processes whenever one is started. Where each supervisor has its own
+thread, that is while another thread waits for one of them: both would read its exit status from the
+pipe, which holds it once, or from a pipe that took the place of a closed one.
+
+Each new process imports this module, to learn what it is: it imports nothing else of the package.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+from multiprocess import connection, context, popen_forkserver
+
+
+class _Popen(popen_forkserver.Popen):  # type: ignore[misc] # untyped
+    def __init__(self, process: Any) -> None:
+        self._looking = threading.Lock()
+        super().__init__(process)
+
+    def poll(self, flag: int = os.WNOHANG) -> int | None:
+        """Return the exit status, or None while there is none; wait for it where `flag` is 0."""
+        if flag != os.WNOHANG and self.returncode is None:
+            connection.wait([self.sentinel])
+        with self._looking:
+            status: int | None = super().poll(os.WNOHANG)
+        return status
+
+    def close(self) -> None:
+        """Close the pipe."""
+        with self._looking:
+            super().close()
+
+
+class ForkedProcess(context.ForkServerProcess):  # type: ignore[misc] # untyped
+    """The process."""
+
+    @staticmethod
+    def _Popen(process: Any) -> _Popen:  # noqa: N802 - overrides it
+        return _Popen(process)
