@@ -1,0 +1,163 @@
+"""Parts of items: in batches of one shape, put back in their places, whatever comes when."""
+
+from __future__ import annotations
+
+import marshal
+from collections import deque
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gepipe.io.failures import Failure
+from gepipe.io.sink import Record
+from gepipe.pipeline.fan import Fan, is_broken, result_of
+from gepipe.pipeline.portions import LivePortions, SealedPortions
+
+BATCH, GROUP = 3, 4
+SHAPES = st.sampled_from([((1,),), ((2,),), ((3,),)])
+#: Of each item the shapes of its parts; None for one that is not split.
+ITEMS = st.lists(st.none() | st.lists(SHAPES, max_size=9), max_size=14)
+#: What happens next: an item arrives, the leg takes parts, or gives the outcome of one.
+MOVES = st.lists(st.sampled_from("atto"), max_size=200)
+
+
+def split(index, shapes):
+    parts = [(b"%d.%d" % (index, n), shape) for n, shape in enumerate(shapes)]
+    return marshal.dumps((b"head %d" % index, parts))
+
+
+class Leg:
+    """Stands for the leg behind: takes batches, and gives outcomes in the order of the parts."""
+
+    def __init__(self, portions, items, *, first=0) -> None:
+        self.finished = {}
+        self.fan = Fan(portions, self._finish)
+        self.batches: list[list[tuple]] = [[]]
+        self._arriving = deque(enumerate(items[first:], first))
+        self._owed: deque[tuple[int, str, bytes]] = deque()
+        self._seq = 0
+        self.most = 0
+
+    def _finish(self, item, gathered) -> None:
+        assert item.key not in self.finished
+        self.finished[item.key] = gathered
+
+    def move(self, what: str) -> None:
+        if what == "a" and self._arriving:
+            index, shapes = self._arriving.popleft()
+            if shapes is not None:
+                self.fan.add(index, f"item {index}", b"payload", split(index, shapes))
+            if (index + 1) % GROUP == 0:
+                self.fan.close_group()
+        elif what == "t":
+            self.take()
+        elif what == "o" and self._owed:
+            self.give()
+        self.most = max(self.most, self.fan.parts)
+
+    def take(self) -> int:
+        entries, sealed = self.fan.take(BATCH - len(self.batches[-1]))
+        for entry in entries:
+            self._owed.append((self._seq, entry.source, entry.payload[1]))
+            self._seq += 1
+            self.batches[-1].append((entry.payload[1], entry.shapes))
+        if self.batches[-1] and (sealed or len(self.batches[-1]) == BATCH):
+            self.batches.append([])
+        return len(entries)
+
+    def give(self) -> None:
+        seq, source, facts = self._owed.popleft()
+        outcome = Record(seq, source, b"of " + facts)
+        if facts.endswith(b".5"):
+            outcome = Failure(seq, source, "read", "kind", "why")
+        self.fan.settle(self.fan.next_part(), result_of(outcome))
+
+    def finish(self) -> None:
+        while self._arriving:
+            self.move("a")
+        self.fan.close_group()
+        while self.take() or self._owed:
+            while self._owed:
+                self.give()
+
+
+def check(leg, items, first=0):
+    for index, shapes in enumerate(items[first:], first):
+        if shapes is None:
+            assert index not in leg.finished
+            continue
+        head, parts = leg.finished[index]
+        assert head == b"head %d" % index
+        for n, (facts, result) in enumerate(parts):
+            assert facts == b"%d.%d" % (index, n)
+            assert is_broken(result) == (n == 5)
+            assert n == 5 or result == b"of " + facts
+        assert len(parts) == len(shapes)
+    for batch in leg.batches:
+        assert len({shapes for _, shapes in batch}) <= 1
+    assert (leg.fan.items, leg.fan.parts) == (0, 0)
+    assert leg.fan.failed_parts == sum(len(s or ()) > 5 for s in items[first:])
+    assert leg.fan.marred_items == leg.fan.failed_parts
+
+
+@given(ITEMS, MOVES)
+@settings(max_examples=200, deadline=None)
+def test_every_part_comes_back_to_its_place_and_batches_depend_on_the_items_alone(items, moves):
+    leg, plain = Leg(SealedPortions(BATCH), items), Leg(SealedPortions(BATCH), items)
+    for move in moves:
+        leg.move(move)
+    leg.finish()
+    plain.finish()
+
+    check(leg, items)
+    assert leg.batches == plain.batches
+
+
+@given(ITEMS, MOVES)
+@settings(max_examples=200, deadline=None)
+def test_live_items_lose_nothing_either(items, moves):
+    leg = Leg(LivePortions(BATCH), items)
+    for move in moves:
+        leg.move(move)
+    leg.finish()
+
+    check(leg, items)
+
+
+@given(ITEMS, st.integers(0, 3))
+@settings(max_examples=200, deadline=None)
+def test_a_run_that_goes_on_at_a_group_has_the_batches_of_the_whole_run(items, group):
+    first = min(group * GROUP, len(items) // GROUP * GROUP)
+    whole, rest = Leg(SealedPortions(BATCH), items), Leg(SealedPortions(BATCH), items, first=first)
+    whole.finish()
+    rest.finish()
+
+    check(rest, items, first)
+    before = sum(
+        1 for batch in whole.batches for facts, _ in batch[:1] if int(facts.split(b".")[0]) < first
+    )
+    assert whole.batches[before:] == rest.batches
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=12))
+@settings(max_examples=100, deadline=None)
+def test_parts_of_parts_close_their_groups_in_turn(counts):
+    """A group is over when all its parts are out: once for each group, and not before."""
+    fan: Fan[int] = Fan(SealedPortions(BATCH), lambda *_: None)
+    over = owed = 0
+    for index, count in enumerate(counts):
+        fan.add(index, "", b"", split(index, [((1,),)] * count))
+        owed += count
+        fan.close_group()
+    while fan.waiting:
+        entries, _ = fan.take(BATCH)
+        for _ in entries:
+            fan.settle(fan.next_part(), b"")
+            owed -= 1
+            while fan.group_is_over():
+                over += 1
+                assert sum(counts[over:]) >= owed or not owed
+                assert sum(counts[over:]) <= owed
+    while fan.group_is_over():
+        over += 1
+    assert over == len(counts)
