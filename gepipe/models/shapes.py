@@ -218,7 +218,8 @@ def _batches(inputs: dict[str, tuple[Extent, ...]], options: ConvertOptions, for
             f"input {name!r} has open extents {_list(inputs[name])}; fix them, as with "
             f"--input-shape '{name}:{example}', or list what they may be with --image-sizes or "
             f"--dims (atc: E10018); in a pipeline: `backend: {{ge: {{shapes: {{{name}: "
-            f"[{example.partition(',')[2].replace(',', ', ')}]}}}}}}`"
+            f"[{example.partition(',')[2].replace(',', ', ')}]}}}}}}`, or for pictures of several "
+            "sizes `- letterbox: {sizes: [[height, width], …]}` at the end of its pre stage"
         )
     has_open = bool(_open(inputs))
     if not gears:
