@@ -2,30 +2,60 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from gepipe.io.videos import VideoFiles
 from gepipe.runtime.feed import Feed, ListedFeed, ThreadedFeed
 from gepipe.video.feed import VideoFeed
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from gepipe.io.manifest import Manifest
     from gepipe.io.sink import Sink
     from gepipe.io.source import Source
     from gepipe.spec.model import PipelineSpec
 
+#: Groups of items that a chain of models holds, each of so many items or a batch, if that is more.
+_GROUPS: Final = 3
+_GROUP: Final = 16
 
-def drawn_feed(source: Source, *, batch: int, keep: bool) -> Feed:
-    """Return the feed of a run whose inputs are drawn one by one.
 
-    Args:
-        source: The inputs.
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """How many items a run holds at once.
+
+    Attributes:
         batch: Rows of a batch.
-        keep: Whether an item's picture is needed until its outcome is out.
+        keep: Whether an item's picture is needed until its outcome is out, and not only by pre.
+        window: How many items may be between the two.
+        least: How many pictures there must be room for, or the run could not go on.
     """
-    if isinstance(source, VideoFiles):
-        return VideoFeed(source, source.entries(), batch=batch, keep=keep)
-    return ThreadedFeed(source.entries(), ahead=2 * batch)
+
+    batch: int
+    keep: bool
+    window: int
+    least: int = 1
+
+    @classmethod
+    def of(cls, spec: PipelineSpec, sink: Sink | None, *, batch: int, slots: int) -> Self:
+        """Return the numbers of a run.
+
+        Args:
+            spec: The pipeline.
+            sink: Where results go; None for a program in Python.
+            batch: Rows of a batch.
+            slots: How many batches there is room for on either side of the model.
+        """
+        window = (2 * slots + 2) * batch
+        if spec.mids:
+            group = max(_GROUP, batch)
+            return cls(batch, True, window + _GROUPS * group, group + 2 * batch)
+        keep = sink is not None and bool(
+            getattr(sink, "keeps_frames", False) or getattr(sink.encoder, "takes_origin", False)
+        )
+        return cls(batch, keep, window)
 
 
 def has_frames(source: Source) -> bool:
@@ -33,42 +63,42 @@ def has_frames(source: Source) -> bool:
     return isinstance(source, VideoFiles)
 
 
-def keeps_pictures(spec: PipelineSpec, sink: Sink) -> bool:
-    """Whether an item's picture is needed behind pre: by the sink, or by a stage that cuts it."""
-    return bool(
-        getattr(sink, "keeps_frames", False)
-        or getattr(sink.encoder, "takes_origin", False)
-        or spec.mids
-    )
+def drawn_feed(source: Source, room: InFlight) -> Feed:
+    """Return the feed of a run whose inputs are drawn one by one."""
+    if isinstance(source, VideoFiles):
+        return VideoFeed(
+            source,
+            source.entries(),
+            batch=room.batch,
+            keep=room.keep,
+            window=room.window,
+            least=room.least,
+        )
+    return ThreadedFeed(source.entries(), ahead=2 * room.batch)
 
 
-def listed_feed(  # noqa: PLR0913 - the facts of a job
-    source: Source,
-    manifest: Manifest,
-    *,
-    batch: int,
-    first: int,
-    limit: int | None,
-    keep: bool,
+def listed_feed(
+    source: Source, manifest: Manifest, room: InFlight, *, first: int, limit: int | None
 ) -> Feed:
     """Return the feed of a job.
 
     Args:
         source: The inputs.
         manifest: The list of them.
-        batch: Rows of a batch.
+        room: How many items the run holds at once.
         first: Index of the first item to give.
-        limit: Give none from this index on.
-        keep: Whether an item's picture is needed until its outcome is out.
+        limit: Give none from this index on, where a source's items are frames.
     """
     if isinstance(source, VideoFiles):
         return VideoFeed(
             source,
             manifest.entries(),
-            batch=batch,
+            batch=room.batch,
             count=len(manifest),
             first=first,
             limit=limit,
-            keep=keep,
+            keep=room.keep,
+            window=room.window,
+            least=room.least,
         )
     return ListedFeed(manifest.entries(first), len(manifest) - first)

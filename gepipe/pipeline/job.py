@@ -20,7 +20,7 @@ from gepipe.io.videos import VideoFiles, is_video
 from gepipe.ops.text import Tokenize
 from gepipe.pipeline.apart import require_apart
 from gepipe.pipeline.assembly import Plan, assemble, plan
-from gepipe.pipeline.feeds import has_frames, keeps_pictures, listed_feed
+from gepipe.pipeline.feeds import InFlight, has_frames, listed_feed
 from gepipe.runtime.options import Start
 from gepipe.spec.normal import difference, normal_form
 from gepipe.spec.parts import shorthand_of, sink_of
@@ -221,14 +221,10 @@ class Job:
             # that each batch has the same items as in a run without interruption: the batch's size
             # may show in a result's last digit.
             first = outputs.first - outputs.first % batch
-            feed = listed_feed(
-                self._source,
-                manifest,
-                batch=batch,
-                first=first,
-                limit=self._limit,
-                keep=keeps_pictures(self._spec, self._sink),
+            room = InFlight.of(
+                self._spec, self._sink, batch=batch, slots=supervisor.statistics().slots
             )
+            feed = listed_feed(self._source, manifest, room, first=first, limit=self._limit)
             stack.callback(feed.close)
             self._feed = feed
             outputs.attach(feed)

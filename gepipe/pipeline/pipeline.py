@@ -20,7 +20,7 @@ from gepipe.io.videos import VideoFiles
 from gepipe.ops.text import Tokenize
 from gepipe.pipeline.assembly import assemble, plan
 from gepipe.pipeline.crews import worker_environment
-from gepipe.pipeline.feeds import drawn_feed, has_frames
+from gepipe.pipeline.feeds import InFlight, drawn_feed, has_frames
 from gepipe.pipeline.handoff import Handoff
 from gepipe.pipeline.job import Job, failures_left
 from gepipe.pipeline.objects import to_bytes
@@ -226,7 +226,8 @@ class Pipeline:
         def work() -> None:
             with ExitStack() as stack:
                 try:
-                    supervisor.run(partial(_start, self.spec, source, inputs, stack), handoff.put)
+                    start = partial(_start, self.spec, source, inputs, stack, supervisor)
+                    supervisor.run(start, handoff.put)
                     handoff.end()
                 except BaseException as error:  # noqa: BLE001 - raised in the consumer's thread
                     handoff.end(error)
@@ -283,17 +284,19 @@ def _videos(spec: PipelineSpec, inputs: Iterable[Any]) -> Source | None:
     return replace(spec.source, paths=tuple(os.fspath(path) for path in inputs))
 
 
-def _start(
+def _start(  # noqa: PLR0913, PLR0917 - each is a fact of the run
     spec: PipelineSpec,
     source: Source,
     inputs: Iterable[Any] | None,
     stack: ExitStack,
+    supervisor: Supervisor | Chain,
     batch: int,
 ) -> Start:
     if isinstance(inputs, Sequence) and not has_frames(source):
         listed = ListedFeed(source.entries(), len(inputs))
         return Start(listed, max_failures=failures_left(spec, len(inputs)))
     allowed = failures_left(spec, None)
-    feed = drawn_feed(source, batch=batch, keep=bool(spec.mids))
+    room = InFlight.of(spec, None, batch=batch, slots=supervisor.statistics().slots)
+    feed = drawn_feed(source, room)
     stack.callback(feed.close)
     return Start(feed, max_failures=allowed)

@@ -38,6 +38,10 @@ class Arena:
         self._sizes = [size]
         self._dealt: dict[int, int] = {}
 
+    def __len__(self) -> int:
+        """How many pieces are dealt out."""
+        return len(self._dealt)
+
     def allocate(self, nbytes: int) -> int | None:
         """Return the offset of a piece, or None if there is no room for it now."""
         size = -(-nbytes // _GRAIN) * _GRAIN

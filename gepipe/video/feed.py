@@ -81,6 +81,8 @@ class VideoFeed(Feed):
         first: int = 0,
         limit: int | None = None,
         keep: bool = False,
+        window: int = 0,
+        least: int = 1,
     ) -> None:
         """Start decoding.
 
@@ -92,6 +94,8 @@ class VideoFeed(Feed):
             first: Index of the first item to give; those before are decoded and passed over.
             limit: Index behind the last item to give.
             keep: Whether a frame is needed until its outcome is settled, and not only by pre.
+            window: With `keep`, how many items may be between the two.
+            least: How many frames of a video there must be room for, or it fails.
         """
         self.total: int | None = None
         self.live = not source.finite
@@ -104,6 +108,8 @@ class VideoFeed(Feed):
         self._seq = first
         self._limit = limit
         self._ahead = max(8, 2 * batch)
+        self._least = least
+        self._most = max(32, 6 * batch) + (window if keep else 0)
         self._reels: deque[Reel] = deque()
         self._more = True  # whether there are videos that were not begun
         self._begun = self._dropped = self._arrivals = 0
@@ -350,7 +356,7 @@ class VideoFeed(Feed):
             had = bool(reel.rooms)
             while len(reel.rooms) + len(reel.ready) < most:
                 offset = None
-                if not (is_next and self._is_greedy(reel)):
+                if not self._is_full() and not (is_next and self._is_greedy(reel)):
                     offset = self._arena.allocate(reel.nbytes)
                 if offset is None:
                     break
@@ -361,6 +367,10 @@ class VideoFeed(Feed):
             if not is_next and not reel.rooms and not reel.ready:
                 self._relieve(reel)
                 return
+
+    def _is_full(self) -> bool:
+        """Whether more frames in flight would only take memory, and the place in caches."""
+        return len(self._arena) >= self._most * (len(self._reels) if self.live else 1)
 
     def _is_greedy(self, reel: Reel) -> bool:
         """Whether the next video would take more than its share of the memory."""
@@ -380,15 +390,20 @@ class VideoFeed(Feed):
             self._seal = True  # what holds the memory is free only once its batch is out
             self._ring()
         elif not self._arena.used:
-            self._crew.dismiss(reel)
-            height, width = reel.size or (0, 0)
-            reel.fail(
-                "too_large",
-                f"{reel.source!r}: a frame of {width}x{height} pixels takes {reel.nbytes:,} bytes; "
-                f"there is shared memory of {self._arena.memory.nbytes:,}; set memory of the "
-                "source to several times as much as a frame takes",
-            )
-            self._ring()
+            self._refuse(reel)
+
+    def _refuse(self, reel: Reel) -> None:
+        """Give up a video whose frames are too large."""
+        self._crew.dismiss(reel)
+        height, width = reel.size or (0, 0)
+        several = f"{self._least:,} of them" if self._least > 1 else "several of them"
+        reel.fail(
+            "too_large",
+            f"{reel.source!r}: a frame of {width}x{height} pixels takes {reel.nbytes:,} bytes; "
+            f"there are {self._arena.memory.nbytes:,} for frames; set memory of the source so that "
+            f"there is room for {several}",
+        )
+        self._ring()
 
     def _rewind(self, reel: Reel) -> None:
         """Drop what was decoded ahead of a video, to begin it anew."""
@@ -437,6 +452,8 @@ class VideoFeed(Feed):
             case ("size", int(request), int(height), int(width)):
                 for offset in reel.ask(request, height, width):
                     self._arena.free(offset)
+                if self._least * reel.nbytes > self._arena.memory.nbytes:
+                    self._refuse(reel)
             case ("passed", int(count), int(frame)):
                 self._skip -= count
                 reel.pass_over(count, frame)

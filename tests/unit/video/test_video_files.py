@@ -218,7 +218,7 @@ def test_a_frame_that_is_larger_than_the_memory_is_told_with_what_to_set(tmp_pat
     ((source, kind, text),) = watcher.failures
     assert (source, kind) == (str(large), "too_large")
     assert "640x480" in text
-    assert "set memory" in text
+    assert "set memory of the source" in text
     assert watcher.shown == [0, 1, 2]
 
 
