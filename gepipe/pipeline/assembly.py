@@ -184,9 +184,14 @@ def knows(leg: PipelineSpec) -> bool:
 def cut_reader(spec: PipelineSpec, reader: Reader, number: int) -> CutReader:
     """Return what reads the parts that a leg is given."""
     first = spec.pre.ops[0] if spec.pre.ops else None
-    rgb = isinstance(first, DecodeImage) and first.color != "bgr"
-    original = Original.of(reader, spec.pre.ops)
-    return CutReader(reader, original, "rgb" if rgb else "bgr", tuple(spec.splitters[: number - 1]))
+    decode = first if isinstance(first, DecodeImage) else None
+    return CutReader(
+        reader,
+        Original.of(reader, spec.pre.ops),
+        "rgb" if decode is not None and decode.color != "bgr" else "bgr",
+        decode is not None or hasattr(reader, "facts"),
+        tuple(spec.splitters[: number - 1]),
+    )
 
 
 def _split(splitter: Splitter, behind: PipelineSpec) -> Split:

@@ -191,7 +191,7 @@ class _Run:
         finally:
             for thread in started:
                 thread.join()
-            for feed in (*self._feeds, self._last):
+            for feed in (self._first, *self._feeds, self._last):
                 if feed is not None:
                     feed.close()
         if self._error is None and self._first is not None:
@@ -244,7 +244,7 @@ class _Run:
         given = self._start(self.group)
         with self._room:
             self._first = FirstFeed(given.feed, given.first)
-            self._last = JoinFeed(given.feed, given.first, self._room, keep=self._keep)
+            self._last = JoinFeed(self._first, given.first, self._room, keep=self._keep)
             for number in range(1, len(self._legs)):
                 portions = LivePortions if given.feed.live else SealedPortions
                 fan: Fan[Any] = Fan(portions(self.batches[number]), self._finisher(number))

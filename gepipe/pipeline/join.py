@@ -17,8 +17,11 @@ from gepipe.ops.op import Op
 from gepipe.ops.parts import Gathered as Value
 from gepipe.pipeline.fan import is_broken
 from gepipe.pipeline.meta import decode
+from gepipe.pipeline.stash import taken_out
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from gepipe.pipeline.fan import Gathered, Result
     from gepipe.runtime.memory import SharedBuffer
 
@@ -88,7 +91,8 @@ class JoinBody:
         value = stamped(value, facts)
         if self.original is None:
             return self.encode(value)
-        return self.encode(value, Origin(facts, partial(self.original.picture, where)))
+        picture = partial(_picture, self.original, where)
+        return self.encode(value, Origin(facts, picture))
 
     def _entry(self, part: tuple[bytes, Result], depth: int) -> dict[str, Any]:
         """Return what is known of a part."""
@@ -120,6 +124,10 @@ class JoinBody:
         if is_broken(result):
             raise EarlierError(*result)
         return entries[0]
+
+
+def _picture(original: Original, where: Any) -> NDArray[Any]:
+    return original.picture(taken_out(where))
 
 
 def _merged(record: Any, more: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gepipe.io.source import Entry
+from gepipe.pipeline.stash import Stash
 from gepipe.runtime.events import Outcome
 from gepipe.runtime.feed import Feed, Portion
 from gepipe.runtime.limits import told
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 class FirstFeed(Feed):
     """The pipeline's own feed, for the first leg.
 
-    Keeps each item's payload until it is split, since its parts are cut out of the same picture.
+    Keeps each item's payload, since its parts are cut out of the same picture.
 
     Attributes:
         error: What the source raised; raised at the end of the run.
@@ -32,6 +33,7 @@ class FirstFeed(Feed):
         self.error: Exception | None = None
         self._feed = feed
         self._payloads: dict[int, Any] = {}
+        self._stash = Stash()
         self._next = first
 
     def take(self, count: int) -> Portion:
@@ -47,8 +49,17 @@ class FirstFeed(Feed):
         return portion
 
     def payload(self, index: int) -> Any:
-        """Return an item's payload, once."""
-        return self._payloads.pop(index)
+        """Return what stands for an item's payload from here on; once."""
+        return self._stash.put(index, self._payloads.pop(index))
+
+    def settled(self, outcomes: Sequence[Outcome]) -> None:
+        """Nothing: what leaves the first leg has not left the chain."""
+
+    def over(self, outcomes: Sequence[Outcome]) -> None:
+        """Learn of items that have left the chain."""
+        for outcome in outcomes:
+            self._stash.drop(outcome.index)
+        self._feed.settled(outcomes)
 
     def used(self, seqs: Sequence[int]) -> None:
         """See `Feed.used`."""
@@ -59,7 +70,8 @@ class FirstFeed(Feed):
         return self._feed.fileno()
 
     def close(self) -> None:
-        """Nothing: the feed is the caller's."""
+        """Let go of what is kept; the feed itself is the caller's."""
+        self._stash.close()
 
 
 class _Passage(Feed):
@@ -129,11 +141,13 @@ class JoinFeed(_Passage):
         open: Items that were split, or failed, and have not been emitted yet.
     """
 
-    def __init__(self, origin: Feed, first: int, lock: threading.Condition, *, keep: bool) -> None:
+    def __init__(
+        self, origin: FirstFeed, first: int, lock: threading.Condition, *, keep: bool
+    ) -> None:
         """Begin without items.
 
         Args:
-            origin: The pipeline's feed.
+            origin: The first leg's feed.
             first: Number of its first item.
             lock: What all feeds of the chain share.
             keep: Whether the join reads the items' pictures.
@@ -141,7 +155,7 @@ class JoinFeed(_Passage):
         super().__init__(origin)
         self.open = 0
         self._keep = keep
-        self._origin = origin
+        self._first = origin
         self._lock = lock
         self._next = first
         self._expected: dict[int, tuple[str, Any]] = {}
@@ -172,7 +186,7 @@ class JoinFeed(_Passage):
 
     def settled(self, outcomes: Sequence[Outcome]) -> None:
         """Tell the pipeline's feed what was emitted, and make room for further items."""
-        self._origin.settled(outcomes)
+        self._first.over(outcomes)
         with self._lock:
             self.open -= len(outcomes)
             self._lock.notify_all()

@@ -19,6 +19,7 @@ from gepipe.ops.op import Op
 from gepipe.ops.parts import Part, Splitter
 from gepipe.pipeline.meta import decode, encode
 from gepipe.pipeline.objects import to_bytes
+from gepipe.pipeline.stash import taken_out
 from gepipe.tensors import TensorSpec
 
 if TYPE_CHECKING:
@@ -147,12 +148,14 @@ class CutReader:
         reader: The source's reader.
         original: Reads pictures.
         color: The colour order of the pipeline's pictures.
+        decodes: Whether they are decoded; otherwise inputs are pictures already.
         before: The splitting operators of the legs before, for parts of parts.
     """
 
     reader: Reader
     original: Original
     color: Literal["rgb", "bgr"]
+    decodes: bool
     before: tuple[Splitter, ...] = ()
     _kept: dict[int, tuple[Any, Any]] = field(default_factory=dict, init=False, repr=False)
 
@@ -183,7 +186,7 @@ class CutReader:
             part = self._part(where, facts, depth - 1)
             picture = self.before[depth - 1](part, {})
         else:
-            picture = self.original.picture(payload)
+            picture = self._whole(taken_out(payload))
             if self.color == "rgb":
                 import cv2
 
@@ -191,6 +194,22 @@ class CutReader:
         picture.flags.writeable = False
         self._kept[depth] = (payload, picture)
         return picture  # type: ignore[no-any-return]
+
+    def _whole(self, payload: Any) -> NDArray[Any]:
+        """Return an item's picture."""
+        if self.decodes:
+            return self.original.picture(payload)
+        import numpy as np
+
+        value = self.reader.read(payload)
+        if not isinstance(value, np.ndarray) or value.ndim != 3 or value.dtype != np.uint8:
+            told = getattr(value, "shape", type(value).__name__)
+            raise ItemError(
+                "shape",
+                f"parts are cut out of pictures, but the input is {told}; begin with decode_image, "
+                "or give 8-bit arrays of height, width and channels",
+            )
+        return value.view()
 
 
 def cutting(ops: Sequence[Any]) -> tuple[Op, ...]:

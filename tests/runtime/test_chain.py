@@ -59,6 +59,49 @@ def test_inputs_in_memory_and_from_a_generator(tmp_path) -> None:
             assert made == [expected(values) for values in PICTURES]
 
 
+def test_large_inputs_in_memory_travel_once(tmp_path) -> None:
+    """Each lies where all its parts find it, and is let go of with its item."""
+    import cv2
+    import numpy as np
+
+    noise = np.random.default_rng(1).integers(0, 256, (300, 400, 3), np.uint8)
+    noise[:SIDE, :] = 9
+    image = cv2.imencode(".png", noise)[1].tobytes()
+
+    def descriptors() -> int:
+        return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+    with opened(tmp_path) as pipeline:
+        counts = []
+        for result in pipeline.run(image for _ in range(60)):
+            counts.append(descriptors())
+            assert [part["grey"] for part in result.value["squares"]] == [9] * 50
+
+        assert pipeline.failures == []
+        assert len(counts) == 60
+        assert descriptors() <= min(counts)
+
+
+def test_arrays_are_pictures_without_decode_image(tmp_path) -> None:
+    import numpy as np
+
+    spec = chain(tmp_path)
+    pre = spec.pre.model_copy(update={"ops": (Python(noted), *spec.pre.ops[1:])})
+    spec = spec.model_copy(update={"stages": (pre, *spec.stages[1:])})
+    arrays = [np.full((SIDE, SIDE * n, 3), 40 + n, np.uint8) for n in range(1, 5)]
+    with gepipe.Pipeline(spec) as pipeline:
+        made = [result.value["squares"] for result in pipeline.run(arrays)]
+
+    assert [[part["grey"] for part in each] for each in made] == [
+        [41], [42] * 2, [43] * 3, [44] * 4
+    ]  # fmt: skip
+
+
+def noted(array, meta):
+    meta["height"], meta["width"] = array.shape[:2]
+    return array
+
+
 def test_a_part_that_fails_marks_itself_and_an_item_that_fails_is_a_failure(tmp_path) -> None:
     pictures = [[1, BROKEN, 2], [DEADLY, 3], list(range(UNSPLIT)), [9], [BROKEN]]
     inputs = files(tmp_path / "in", pictures)
