@@ -235,6 +235,29 @@ def test_a_line_that_cannot_be_cut_out_marks_itself_only(tmp_path):
         assert "text" not in lost
 
 
+def test_an_emulated_npu_reads_the_same(tmp_path, monkeypatch):
+    """Models compiled for a few sizes and widths, as the docs show."""
+    monkeypatch.setenv("GEPIPE_CACHE", str(tmp_path / "cache"))
+    content = yaml.safe_load(bundle.pipeline_text("ocr"))
+    stages = {stage["name"]: stage for stage in content["pipeline"]["stages"]}
+    sizes = [[192, 640], [736, 1472]]
+    stages["preprocess"]["ops"][1] = {"letterbox": {"sizes": sizes, "fill": 255}}
+    stages["lines"]["ops"][1]["crop"]["widths"] = [320, 640]
+    for name in ("detect", "recognise"):
+        stages[name]["backend"] = {"ge": {"device": "emulator"}}
+    (tmp_path / "ocr.yaml").write_text(yaml.safe_dump(content))
+    pipeline = gepipe.Pipeline.from_yaml(tmp_path / "ocr.yaml")
+    inputs = [str(PAGES / "page.png"), str(rendered(tmp_path / "rendered.png"))]
+
+    report = pipeline.job(inputs=inputs, output=str(tmp_path / "read.jsonl")).run()
+
+    assert any("EMULATED NPU" in note for note in report.notes)
+    found = results(tmp_path / "read.jsonl")
+    # At a slightly other scale the prompt in front of the last line is found, too.
+    assert found["page.png"]["text"].split("\n")[:6] == PAGE[:6]
+    assert found["rendered.png"]["text"].split("\n") == INVOICE
+
+
 def test_bad_and_empty_pages(tmp_path):
     folder = tmp_path / "pages"
     folder.mkdir()
