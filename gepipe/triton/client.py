@@ -3,25 +3,28 @@
     entries ─▶ window ─▶ thread: read, call, again while the server is busy ─▶ order ─▶ caller
 
 A thread waits for the network, not for the processor, so threads are enough. What has been begun is
-bounded, so neither a slow input nor a slow caller makes memory grow.
+bounded, so neither a slow input nor a slow caller makes memory grow. A call whose answer was lost
+with a process of the server's is made again by another thread; its own waits until its limit.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from gepipe.errors import BackendError, GepipeError, Interrupted, ItemError
 from gepipe.io.failures import Failure
 from gepipe.io.sink import Record
 from gepipe.triton.connection import Busy, Connection, Refused, ServedModel
+from gepipe.triton.lookout import Lookout
 
 if TYPE_CHECKING:
     from gepipe.io.source import Entry, Reader
@@ -54,6 +57,23 @@ class ClientOptions:
     timeout_s: float = 60.0
     patience_s: float = 60.0
     realtime: bool | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """An input in a thread.
+
+    Attributes:
+        index: Its index.
+        entry: The input.
+        asked: Since when the server has had it; infinite while it has not.
+        is_lost: Whether another thread has taken it over.
+    """
+
+    index: int
+    entry: Entry
+    asked: float = field(default=math.inf)
+    is_lost: bool = False
 
 
 class Client:
@@ -94,6 +114,7 @@ class Client:
         self._encode = encode
         self._served: ServedModel | None = None
         self._todo: queue.SimpleQueue[tuple[int, Entry] | None] = queue.SimpleQueue()
+        self._calls: dict[threading.Thread, _Call | None] = {}
         self._done: queue.SimpleQueue[Outcome | GepipeError] = queue.SimpleQueue()
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -134,21 +155,44 @@ class Client:
             BackendError: The server cannot be reached, or takes no calls, for too long.
             Interrupted: `request_stop` was called.
         """
-        threads = [
-            threading.Thread(target=self._work, name=f"call {number}", daemon=True)
-            for number in range(self._options.concurrency)
-        ]
-        for thread in threads:
-            thread.start()
+        connection = Connection(self._address, _OPENING_S)
+        connection.open()
+        lookout = Lookout(connection, self._model, self._ask_again)
+        for _ in range(self._options.concurrency):
+            self._begin(None)
         try:
             yield from self._in_order(entries, first)
         finally:
             self._stop.set()
+            lookout.close()
+            with self._lock:
+                threads = list(self._calls)
             for _ in threads:
                 self._todo.put(None)
             deadline = time.monotonic() + 1.0  # one that waits for an answer ends by its limit
             for thread in threads:
                 thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _begin(self, lost: _Call | None) -> None:
+        """Start a thread, which begins with a call that another one has lost."""
+        task = lost and (lost.index, lost.entry)
+        thread = threading.Thread(target=self._work, args=(task,), name="call", daemon=True)
+        with self._lock:
+            self._calls[thread] = None
+        thread.start()
+
+    def _ask_again(self, before: float) -> None:
+        """Have calls made again that the server has had since before a time: it lost them."""
+        with self._lock:
+            lost = {t: call for t, call in self._calls.items() if call and call.asked < before}
+            for thread, call in lost.items():
+                call.is_lost = True
+                del self._calls[thread]
+            self.retries += len(lost)
+        if lost:
+            log.warning("%s was loaded anew; calls made again: %s", self._model, f"{len(lost):,}")
+        for call in lost.values():
+            self._begin(call)
 
     def _in_order(self, entries: Iterator[Entry], first: int) -> Iterator[list[Outcome]]:
         begun = following = first
@@ -172,7 +216,8 @@ class Client:
             for outcome in outcomes:
                 if isinstance(outcome, GepipeError):
                     raise outcome
-                held[outcome.index] = outcome
+                if outcome.index >= following:  # else it was answered twice
+                    held[outcome.index] = outcome
             ready = []
             while following in held:
                 ready.append(held.pop(following))
@@ -180,32 +225,48 @@ class Client:
             if ready:
                 yield ready
 
-    def _work(self) -> None:
+    def _work(self, task: tuple[int, Entry] | None) -> None:
         connection = Connection(self._address, self._options.timeout_s)
+        me = threading.current_thread()
+        call: _Call | None = None
         try:
             connection.open()
-            while (task := self._todo.get()) is not None and not self._stop.is_set():
-                self._done.put(self._outcome(connection, *task))
-        except GepipeError as error:
-            self._done.put(error)
+            while (task := task or self._todo.get()) is not None and not self._stop.is_set():
+                call = _Call(*task)
+                task = None
+                with self._lock:
+                    self._calls[me] = call
+                outcome = self._outcome(connection, call)
+                if not call.is_lost or isinstance(outcome, Record):
+                    self._done.put(outcome)
+                if call.is_lost:
+                    return
         except Exception as error:  # noqa: BLE001 - a thread must not end unheard
-            self._done.put(BackendError(f"{self._address}: {type(error).__name__}: {error}"))
+            if not isinstance(error, GepipeError):
+                error = BackendError(f"{self._address}: {type(error).__name__}: {error}")
+            if call is None or not call.is_lost:
+                self._done.put(error)
         finally:
             connection.close()
 
-    def _outcome(self, connection: Connection, index: int, entry: Entry) -> Outcome:
-        served = self._served
+    def _outcome(self, connection: Connection, call: _Call) -> Outcome:
+        served, index, entry = self._served, call.index, call.entry
         assert served is not None
         try:
             payload = self._reader.read(entry.payload)
         except ItemError as error:
             return Failure(index, entry.source, self._stage, error.kind, str(error))
+
+        def ask() -> bytes:
+            call.asked = time.monotonic()
+            try:
+                return connection.call(served, payload, realtime=self._options.realtime)
+            finally:
+                call.asked = math.inf
+
         began = time.perf_counter()
         try:
-            text = self._patiently(
-                lambda: connection.call(served, payload, realtime=self._options.realtime),
-                self._options.patience_s,
-            )
+            text = self._patiently(ask, self._options.patience_s)
             return Record(index, entry.source, self._encode(text))
         except Refused as error:
             return Failure(index, entry.source, error.stage, error.kind, str(error))

@@ -198,6 +198,24 @@ class Connection:
             raise Refused("server", "answer", f"the server gave no {model.output!r}")
         return bytes(record.reshape(-1)[0])
 
+    def taken(self, model: str) -> int | None:
+        """Return how many requests a model has taken since it was loaded; None if it is not.
+
+        Raises:
+            TimeoutError: The server does not say in time.
+        """
+        more = {"as_json": True} if self.address.protocol == "grpc" else {}
+        try:
+            found = self._client.get_inference_statistics(model, **more)
+        except TimeoutError:
+            raise
+        except Exception:  # noqa: BLE001 - it is not there, or the server is not
+            return None
+        sides = [each.get("inference_stats", {}) for each in found.get("model_stats", ())]
+        return sum(
+            int(side.get(end, {}).get("count", 0)) for side in sides for end in ("success", "fail")
+        )
+
     def close(self) -> None:
         """Close the connection and remove its shared memory. Closing twice is harmless."""
         client, self._client = self._client, None
@@ -287,6 +305,8 @@ class Connection:
             return Refused(found["stage"], found["kind"], found["text"])
         if "DEADLINE_EXCEEDED" in status or "timed out" in said:
             return Refused("server", "timeout", f"no answer within {self.timeout_s:g} s")
+        if status == "StatusCode.CANCELLED":  # not by us: a server that ends cancels what it has
+            return Busy("the server cancelled the call")
         if _PASSING.search(said) or "UNAVAILABLE" in status or status == "503":
             return Busy(said)
         return Refused("server", "refused", said)

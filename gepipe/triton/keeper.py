@@ -18,7 +18,7 @@ from gepipe.triton.loader import Kind, Loader, Outcome, Task
 from gepipe.triton.processes import children_of
 from gepipe.triton.reload import Change, Changes, ModelFolder, load_order, scan
 from gepipe.triton.server import Server
-from gepipe.triton.watchdog import Action, GiveUp, Kill, Load, Restart, Watchdog
+from gepipe.triton.watchdog import Action, GiveUp, Kill, Load, Restart, Resume, Watchdog
 
 _SECOND_S: Final = 1.0
 _LOST_S: Final = 10.0
@@ -115,8 +115,12 @@ class Keeper:
                 what = f"its process {instance} has died" if instance else "it did not load"
                 self._say(f"model {model}: {what}; loading it again{when}")
                 self._states[model] = "restarting"
-                self._server.dead.add(model)
+                self._mourn(model)
                 self._due[model] = now + delay_s
+            case Resume(pid, model):
+                self._say(f"model {model}: its process {pid} was stopped, and goes on")
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGCONT)
             case Kill(pid, model, reason):
                 if reason:
                     self._say(f"model {model}: it hangs ({reason}); its process {pid} is killed")
@@ -128,6 +132,22 @@ class Keeper:
                 self._states[model] = why
                 self._watchdog.replaced(now, model)
                 self._loader.add([Task("unload", model)])
+
+    def _mourn(self, model: str) -> None:
+        """Note that a model has a dead instance, and requests that nobody answers any more."""
+        self._server.dead.add(model)
+        for name, each in self._models.items():
+            if model in each.steps:
+                self._server.bereft |= {name, *each.steps}
+
+    def attend(self) -> None:
+        """Look after the processes while the server stops: nothing is loaded again."""
+        now = time.monotonic()
+        for action in self._watchdog.see(now, children_of(self._server.pid), self._models):
+            if isinstance(action, Restart):
+                self._mourn(action.model)
+            elif not isinstance(action, GiveUp):
+                self._perform(now, action)
 
     def _restart_due(self, now: float) -> None:
         for model in [name for name, when in self._due.items() if when <= now]:

@@ -120,7 +120,9 @@ def serve(options: ServeOptions, tell: Say, say: Say, describe: Describe | None 
                 health.report = Report("stopping")
                 if not keeper.is_starting:
                     say("stopping: no new requests; those that run come to their end")
-                    server.stop(options.stop_timeout_s, stop.bell, say, stop.is_urgent)
+                    server.stop(
+                        options.stop_timeout_s, stop.bell, say, stop.is_urgent, keeper.attend
+                    )
                 server.close()
                 say("stopped")
             finally:

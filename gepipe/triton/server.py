@@ -21,6 +21,7 @@ from gepipe.triton.bell import Bell
 from gepipe.triton.control import Control, ControlError
 from gepipe.triton.kit import STUB, UTILS, Kit
 from gepipe.triton.ports import at, reachable
+from gepipe.triton.rest import Rest, Work
 from gepipe.triton.runs import Run
 from gepipe.triton.serverlog import complaints
 
@@ -28,6 +29,7 @@ _LIVE_S: Final = 60.0
 _TICK_S: Final = 0.05
 _EXIT_S: Final = 3  # for answers on their way; idle connections of clients use it up too
 _LAST_LINES: Final = 200
+_REST_S: Final = 1.0  # without any work: requests of an ensemble that has lost a step are lost
 _STUBS_LEAVE_S: Final = 2.5  # what orphaned stubs need to notice, and to remove their regions
 _WAITING: Final = re.compile(
     r'^(?:nv_inference_pending_request_count|gepipe_open_requests)\{(?:[^}]*,)?model="([^"]+)"'
@@ -78,6 +80,8 @@ class Server:
         self.control = Control(reachable(host), ports["http"], ports["grpc"])
         #: Models with a dead instance, which never come to an end by themselves.
         self.dead: set[str] = set()
+        #: Ensembles of which a step has died, and their steps: requests in them may have no end.
+        self.bereft: set[str] = set()
         backends, models = lay_out(kit, run, repository)
         plain = f"ipv6:{host}" if ":" in host else host  # else HTTP listens on 255.255.255.255
         command = [
@@ -161,6 +165,7 @@ class Server:
         bell: Bell,
         say: Callable[[str], None] = lambda _: None,
         is_hurried: Callable[[], bool] = lambda: False,
+        attend: Callable[[], None] = lambda: None,
     ) -> None:
         """Let requests come to their end, and end it.
 
@@ -172,10 +177,12 @@ class Server:
             bell: Rings when something has happened.
             say: Told what did not end well.
             is_hurried: Whether to end it at once.
+            attend: Looks after its processes meanwhile.
         """
         end = time.monotonic() + timeout_s
 
         def is_over() -> bool:
+            attend()
             return self._process.poll() is not None or is_hurried() or time.monotonic() > end
 
         drained = self._drain(bell, is_over)
@@ -210,12 +217,15 @@ class Server:
         try:
             loaded = {each["name"] for each in self.control.index() if each.get("state")}
             ensembles = {name for name in loaded if self._is_ensemble(name)}
+            rest = Rest(_REST_S)
             for group in (ensembles, loaded - ensembles):
                 for name in group:
                     self.control.unload(name)
-                while self._busy() & (group - self.dead):
+                while busy := self._busy() & (group - self.dead):
                     if is_over():
                         return False
+                    if busy <= self.bereft and rest.lasts(time.monotonic(), self._work()):
+                        break
                     bell.wait(_TICK_S)
         except ControlError:
             return False
@@ -230,6 +240,15 @@ class Server:
     def _busy(self) -> set[str]:
         index = self.control.index()
         return {e["name"] for e in index if e.get("state") in ("READY", "LOADING", "UNLOADING")}
+
+    def _work(self) -> Work:
+        """Return what the models have done and have still to do, but for those with no end."""
+        waiting = sum(n for name, n in self.waiting().items() if name not in self.dead)
+        return waiting, sum(
+            each["inference_stats"][end]["count"]
+            for each in self.control.statistics()
+            for end in ("success", "fail")
+        )
 
     def _last_words(self) -> str:
         found = complaints(self.log.read_text(errors="replace").splitlines()[-_LAST_LINES:])

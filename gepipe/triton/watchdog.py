@@ -3,7 +3,7 @@
 Performs nothing and reads no clock: what is seen goes in, what is to be done comes out.
 
     children of the server ──see──┐
-    counts of requests ────count──┼─▶ Watchdog ─▶ Restart, Kill, GiveUp
+    counts of requests ────count──┼─▶ Watchdog ─▶ Restart, Resume, Kill, GiveUp
     outcome of a restart ─────────┘
 """
 
@@ -21,6 +21,7 @@ _CONFIRM_S: Final = 0.2  # the server collects a stub that ended as it should wi
 _WINDOW_S: Final = 600.0
 _LONGEST_DELAY_S: Final = 30.0
 _OLD_STUBS_STAY_S: Final = 30.0
+_STOPPED_S: Final = 1.0
 #: A model that dies more often than this within ten minutes stays down.
 MOST_DEATHS: Final = 5
 
@@ -38,6 +39,19 @@ class Restart:
     model: str
     instance: str
     delay_s: float
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Let a stub process go on that somebody has stopped: it answers what it has.
+
+    Attributes:
+        pid: Which.
+        model: Its model.
+    """
+
+    pid: int
+    model: str
 
 
 @dataclass(frozen=True)
@@ -68,7 +82,7 @@ class GiveUp:
     deaths: int
 
 
-Action = Restart | Kill | GiveUp
+Action = Restart | Resume | Kill | GiveUp
 
 
 @dataclass(frozen=True)
@@ -147,8 +161,8 @@ class Watchdog:
             stub.stopped_since = math.inf
         elif stub.stopped_since == math.inf:
             stub.stopped_since = now
-        elif now - stub.stopped_since >= self.hang_timeout_s:
-            return [Kill(child.pid, stub.model, "it is stopped")]
+        elif now - stub.stopped_since >= _STOPPED_S:
+            return [Resume(child.pid, stub.model)]
         return []
 
     def failed(self, now: float, model: str) -> Action:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import http.client
-import json
 import os
 import re
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -19,12 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from gepipe.triton.control import Control, ControlError
-from gepipe.triton.processes import children_of
+from gepipe.triton.control import ControlError
+from tests.e2e.serve import Serve
 from tests.support import is_alive, wait_until
 
-GEPIPE = [sys.executable, "-c", "from gepipe.cli.app import main; main()"]
-ANY_PORT = [f"--{name}-port=0" for name in ("http", "grpc", "metrics", "health")]
 MODEL = """
 import threading
 import triton_python_backend_utils as pb_utils
@@ -119,99 +114,6 @@ def repository(tmp_path) -> Path:
     return folder
 
 
-class Serve:
-    """The command in a process of its own."""
-
-    def __init__(self, repository: Path, tmp_path: Path, *options: str) -> None:
-        self.said = tmp_path / f"said-{len(list(tmp_path.glob('said-*')))}.txt"
-        environ = {**os.environ, "TMPDIR": str(tmp_path)}
-        environ.pop("TRITON_HOME", None)
-        with self.said.open("w") as output:
-            self.process = subprocess.Popen(
-                [*GEPIPE, "triton", "serve", str(repository), *ANY_PORT, *options],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environ,
-                start_new_session=True,
-            )
-
-    @property
-    def text(self) -> str:
-        return self.said.read_text()
-
-    def wait_for(self, text: str, deadline_s: float = 30) -> str:
-        def found() -> bool:
-            assert text in self.text or self.process.poll() is None, self.text
-            return text in self.text
-
-        wait_until(found, deadline_s, else_raise=False)
-        assert text in self.text, self.text
-        return self.text
-
-    def wait_ready(self) -> None:
-        text = self.wait_for("Ctrl-C stops it")
-        self.http = int(re.search(r"HTTP http://127\.0\.0\.1:(\d+)", text)[1])
-        self.health = int(re.search(r"health http://127\.0\.0\.1:(\d+)", text)[1])
-        self.prefix = re.search(r"/(gepipe_\d+_\w+)\.log", text)[1]
-        self.control = Control("127.0.0.1", self.http, 0)
-
-    @property
-    def server_pid(self) -> int:
-        for child in children_of(self.process.pid):
-            if any("tritonserver" in word for word in child.command[:1]):
-                return child.pid
-        return 0
-
-    def stubs(self, model: str = "") -> list[int]:
-        return [
-            child.pid
-            for child in children_of(self.server_pid)
-            if any(word.startswith(f"{model}_" if model else "") for word in child.command[-2:-1])
-        ]
-
-    def regions(self) -> list[Path]:
-        return list(Path("/dev/shm").glob(f"{self.prefix}*"))
-
-    def ask(self, port: int, path: str, body: object = None) -> tuple[int, dict]:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-        try:
-            connection.request(
-                "GET" if body is None else "POST",
-                path,
-                None if body is None else json.dumps(body),
-                {"Connection": "close"},
-            )
-            answer = connection.getresponse()
-            return answer.status, json.loads(answer.read())
-        finally:
-            connection.close()
-
-    def infer(self, model: str, value: float = 0, pause_s: float = 0) -> float:
-        """Return what a model makes of a number."""
-        tensor = {"name": "x", "shape": [1, 2], "datatype": "FP64", "data": [value, pause_s]}
-        status, answer = self.ask(self.http, f"/v2/models/{model}/infer", {"inputs": [tensor]})
-        if status != 200:
-            raise ControlError(answer["error"])
-        return answer["outputs"][0]["data"][0]
-
-    def is_ready(self) -> bool:
-        return self.ask(self.health, "/readyz")[0] == 200
-
-    def answers(self, model: str = "sum") -> bool:
-        with suppress(ControlError):
-            return self.infer(model, 5) == 16
-        return False
-
-    def stop(self, number: int = signal.SIGTERM) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(30)
-
-    def kill(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-
-
 @pytest.fixture
 def serve(triton_kit, repository, tmp_path):  # noqa: ARG001 - what the command will find
     """Return what starts a server; all of them are ended."""
@@ -225,9 +127,7 @@ def serve(triton_kit, repository, tmp_path):  # noqa: ARG001 - what the command 
 
     yield start
     for each in started:
-        each.kill()
-        for region in Path("/dev/shm").glob(f"gepipe_{each.process.pid}_*"):
-            region.unlink()
+        each.close()
 
 
 def test_serves_tells_how_and_stops_without_a_trace(serve, tmp_path) -> None:

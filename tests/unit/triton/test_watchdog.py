@@ -1,7 +1,7 @@
 import math
 
 from gepipe.triton.processes import Process
-from gepipe.triton.watchdog import MOST_DEATHS, GiveUp, Kill, Load, Restart, Watchdog
+from gepipe.triton.watchdog import MOST_DEATHS, GiveUp, Kill, Load, Restart, Resume, Watchdog
 
 MODELS = ("ocr", "ocr_0", "sum")
 
@@ -133,20 +133,20 @@ def test_a_model_that_nobody_calls_does_not_hang() -> None:
     assert subject.count(111, {"sum": Load(5, 1)}) != []
 
 
-def test_a_stopped_stub_is_killed_after_the_same_time() -> None:
-    subject = Watchdog(10)
-    stopped = stub(1, "sum_0_0", "T")
+def test_a_stopped_stub_goes_on_after_a_second() -> None:
+    subject = Watchdog()
+    stopped, running = stub(1, "sum_0_0", "T"), stub(1, "sum_0_0")
 
     assert subject.see(0, [stopped], MODELS) == []
-    assert subject.see(9, [stub(1, "sum_0_0")], MODELS) == []
+    assert subject.see(0.5, [running], MODELS) == []
     assert subject.see(12, [stopped], MODELS) == []
-    assert subject.see(22, [stopped], MODELS) == [Kill(1, "sum", "it is stopped")]
+    assert subject.see(12.5, [stopped], MODELS) == []
+    assert subject.see(13, [stopped], MODELS) == [Resume(1, "sum")]
 
 
 def test_without_a_limit_nothing_hangs() -> None:
     subject = Watchdog(math.inf)
-    subject.see(0, [stub(1, "sum_0_0", "T")], MODELS)
+    subject.see(0, [stub(1, "sum_0_0")], MODELS)
     subject.count(0, {"sum": Load(5, 2)})
 
-    assert subject.see(1e9, [stub(1, "sum_0_0", "T")], MODELS) == []
     assert subject.count(1e9, {"sum": Load(5, 2)}) == []
