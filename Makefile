@@ -37,8 +37,9 @@ setup: $(STAMP)  ## Create .venv and install gepipe with what it needs
 samples: $(STAMP)  ## Fetch models and media: make samples SAMPLES='classify embed'
 	@$(PY) -m samples.fetch $(SAMPLES)
 
-large-samples: $(STAMP)  ## Fetch the large samples (144 MB), as far as they can be had
-	@$(PY) -m samples.fetch detect || echo "without it, its tests are left out"
+large-samples: $(STAMP)  ## Fetch the large samples (280 MB), as far as they can be had
+	@for name in detect detect-video ocr; do \
+	  $(PY) -m samples.fetch $$name || echo "without $$name, its tests are left out"; done
 
 run: samples  ## Classify the sample photos
 	$(VENV)/bin/gepipe run pipelines/classify.yaml $(ARGS)
