@@ -16,6 +16,8 @@ from typing import Final
 
 #: Unknown or variable extent of an axis; on axis 0 of a model's tensor it is the batch.
 DYNAMIC: Final = -1
+#: Stands for a data type that is not known yet, between operators only.
+UNKNOWN: Final = ""
 #: Alignment of each tensor inside a slot, in bytes (one cache line, and what pyACL asks for).
 ALIGNMENT: Final = 64
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gepipe.errors import ConfigError, ItemError
 from gepipe.ops.op import Meta, Op
-from gepipe.tensors import DYNAMIC, TensorSpec, Variants
+from gepipe.tensors import DYNAMIC, UNKNOWN, TensorSpec, Variants
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -82,10 +82,16 @@ class Geometry(Op):
     def output_spec(self, spec: TensorSpec | None) -> TensorSpec | None:
         """Return the placed image's shape, -1 where it depends on the item.
 
+        Of an image of which nothing is known, such as a function of the user's returns, the size
+        may be known, but neither the type nor the channels.
+
         Raises:
             ConfigError: No image of the size that it is given can be placed.
         """
-        if spec is None or len(spec.shape) not in (2, 3):
+        if spec is None:
+            size = self.fixed_size()
+            return None if DYNAMIC in size else TensorSpec("", UNKNOWN, (*size, DYNAMIC))
+        if len(spec.shape) not in (2, 3):
             return None
         height, width, channels = (*spec.shape, 1)[:3]
         if DYNAMIC not in (height, width):

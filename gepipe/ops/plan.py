@@ -11,7 +11,7 @@ from gepipe.ops.geometry import Geometry
 from gepipe.ops.op import Meta, Op
 from gepipe.ops.results import Identity
 from gepipe.ops.tensor import Cast, Normalize, ToTensor
-from gepipe.tensors import TensorSpec, Variants
+from gepipe.tensors import UNKNOWN, TensorSpec, Variants
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -113,7 +113,7 @@ class PreProgram:
         spec = given
         for op in self.ops:
             spec = op.output_spec(spec)
-        return spec
+        return None if spec is not None and spec.dtype == UNKNOWN else spec
 
     def variants(self) -> Variants | None:
         """Return how large what the chain returns for one item can be, None if unknown.
@@ -124,7 +124,8 @@ class PreProgram:
         found: Variants | None = None
         for op in self.ops:
             found = op.variants(found)
-        return found
+        known = found is not None and all(spec.dtype != UNKNOWN for spec in found.specs)
+        return found if known else None
 
     def output_for(self, row: TensorSpec) -> TensorSpec | None:
         """Return what the chain makes for one of the model's inputs, None if unknown.

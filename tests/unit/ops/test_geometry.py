@@ -284,7 +284,18 @@ def test_shapes_are_known_before_the_start():
     assert CenterCrop(224).output_spec(unknown).shape == (224, 224, 3)
     assert Letterbox((8, 9)).output_spec(unknown).shape == (8, 9, 3)
     assert Pad(border=1).output_spec(TensorSpec("", "uint8", (4, 5, 3))).shape == (6, 7, 3)
-    assert Resize(size=9).output_spec(None) is None
+    assert Resize(short_side=9).output_spec(None) is None
+
+
+@pytest.mark.parametrize("op", [Resize(size=(4, 6)), Letterbox((4, 6)), Pad((4, 6))])
+def test_a_fixed_size_is_known_behind_the_users_function(op):
+    mine = Python("numpy:asarray")
+
+    behind = plan_pre([DecodeImage(), mine, op, Normalize(), ToTensor()])
+    assert behind.output_specs() == TensorSpec("", "float32", (-1, 4, 6))
+    assert plan_pre([DecodeImage(), mine, op]).output_specs() is None, "its type is not"
+    assert plan_pre([DecodeImage(), mine, op]).variants() is None
+    assert plan_pre([DecodeImage(), op, mine]).output_specs() is None
 
 
 def test_a_size_that_never_fits_is_known_before_the_first_item():

@@ -101,6 +101,15 @@ def test_what_only_shows_in_the_run_is_refused_too() -> None:
         plan_slots(pipeline('{python: "numpy:asarray"},'), started(), INFO)
 
 
+def test_one_size_behind_a_function_of_the_users_is_enough() -> None:
+    ops = '{python: "numpy:asarray"}, {resize: [64, 96]},'
+    info = ModelInfo((PIXELS,), (TensorSpec("y", "float32", (2,)),))
+
+    slots = plan_slots(pipeline(ops), started(), info)
+
+    assert slots.inputs.tensors[0].shape[1:] == (3, 64, 96)
+
+
 def test_a_batch_of_pictures_of_several_sizes_is_refused() -> None:
     with pytest.raises(ConfigError, match="preprocess: batch_size is 4, but items keep sizes of"):
         plan_slots(pipeline(LIMITED, batch_size=4), started(), INFO)
