@@ -1,0 +1,27 @@
+"""Stages of pipelines over the videos of `tests.clips`, for workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.support import pause
+
+
+def shown(image: Any) -> Any:
+    """Tell the number that a frame shows to the model, four times."""
+    from tests.clips import number_in
+
+    return np.full(4, number_in(image), np.float32)
+
+
+def found(outputs: Any, slow: float = 0.01, bad: tuple[int, ...] = ()) -> dict[str, Any]:
+    """Find an object that walks to the right, as a detector would; the frames `bad` fail."""
+    pause(slow)
+    number = round((float(outputs["y"][0]) - 1) / 2)
+    if number in bad:
+        raise ValueError(f"frame {number} is bad")
+    left = 4 + number % 60
+    entry = {"class": number % 2, "label": "ab"[number % 2], "score": 0.9}
+    return {"detections": [{**entry, "box": [left, 70, left + 24, 94]}]}
