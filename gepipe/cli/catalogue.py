@@ -99,6 +99,9 @@ def _list(parts: list[dict[str, Any]], *, everything: bool) -> None:
     width = max(len(part["name"]) for part in parts)
     groups = {
         "operators for pre stages": [p for p in parts if p.get("stage") in ("pre", "both")],
+        "operators for mid stages, between two models": [
+            p for p in parts if p.get("stage") == "mid"
+        ],
         "operators for post stages": [p for p in parts if p.get("stage") in ("post", "both")],
         "sources": [p for p in parts if p["kind"] == "source"],
         "sinks": [p for p in parts if p["kind"] == "sink"],
@@ -118,7 +121,8 @@ def _list(parts: list[dict[str, Any]], *, everything: bool) -> None:
 
 
 def _page(part: dict[str, Any]) -> Iterator[str]:
-    where = {"pre": " for pre stages", "post": " for post stages"}.get(part.get("stage", ""), "")
+    stage = part.get("stage", "both")
+    where = "" if stage == "both" else f" for {stage} stages"
     yield f"{part['name']} ({part['kind']}{where})"
     if "error" in part:
         yield f"  {harmless(part['error'])}"

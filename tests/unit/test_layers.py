@@ -56,6 +56,7 @@ ALLOWED = {
         "emulator",
         "pipeline",
         "serving",
+        "video",
         "cli",
     },
 }

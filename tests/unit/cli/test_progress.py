@@ -11,8 +11,8 @@ from gepipe.runtime.statistics import StageStatistics, Statistics
 from tests.support import wait_until
 
 
-def stage(name, utilisation):
-    return StageStatistics(name, 1, 1, 10, 1.0, utilisation, 0, 0)
+def stage(role, name, utilisation):
+    return StageStatistics(role, name, 1, 1, 10, 1.0, utilisation, 0, 0)
 
 
 STATISTICS = Statistics(
@@ -20,7 +20,7 @@ STATISTICS = Statistics(
     done=90,
     failed=10,
     elapsed_s=2.0,
-    stages={"pre": stage("preprocess", 0.4), "infer": stage("inference", 0.97)},
+    stages={"pre": stage("pre", "preprocess", 0.4), "infer": stage("infer", "inference", 0.97)},
     slots_used=(1, 1),
     slots=2,
     slot_nbytes=100,
