@@ -81,12 +81,15 @@ def _draw_labels(
 ) -> None:
     side = _side(image, style)
     edge = _widths(side)[1]
+    labels = []
     for entry in reversed(entries):  # the best choose first
         words, color = _words(entry, style), _color(entry)
         label = write_label(words, _size(side), style, color, image.shape[1])
         x1, y1, _, y2 = (round(value) for value in entry["box"])
         plate = place(label.shape, (x1 - edge // 2, y1, y2), image.shape, taken, edge)
         taken.append(plate)
+        labels.append((plate, label))
+    for plate, label in reversed(labels):  # and lie on top where there is no room for all
         draw_label(image, plate, label)
 
 

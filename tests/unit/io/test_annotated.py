@@ -112,6 +112,18 @@ def test_labels_of_lines_hide_no_other_line():
     assert (picture[54:58, 40:360] == before[54:58, 40:360]).all()
 
 
+def test_the_best_label_lies_on_top_where_there_is_no_room_for_all():
+    crowd = [{**ONE, "class": number, "score": number / 10, "box": [5, 5, 60, 20]}
+             for number in range(10)]  # fmt: skip
+    picture, alone = grey(24, 70), grey(24, 70)
+    annotate(picture, {"detections": crowd}, Style())
+    annotate(alone, {"detections": [crowd[-1]]}, Style())
+
+    plate = (alone == color_of(9)).all(axis=2)
+    plate[:, :5] = plate[:, 60:] = False
+    assert (picture[plate] == alone[plate]).mean() > 0.9
+
+
 @pytest.mark.parametrize(
     "entry",
     [
