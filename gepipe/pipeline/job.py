@@ -179,7 +179,12 @@ class Job:
                 difference=difference,
                 last=self._limit if frames else None,
                 unit="frame" if frames else "input",
-                ordered=any(op.ordered for op in self._spec.post.ops),
+                ordered=any(
+                    op.ordered
+                    for stage in self._spec.stages
+                    if stage.role != "infer"
+                    for op in stage.ops
+                ),
             ) as outputs:
                 self.notes += (*outputs.notes, *getattr(self._sink, "notes", ()))
                 self.first = outputs.first

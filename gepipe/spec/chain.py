@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from pydantic import PlainSerializer, PlainValidator, ValidationError, ValidationInfo
 
 from gepipe.ops.gather import Gather
+from gepipe.ops.parts import Splitter
 from gepipe.spec.explain import Issue, issues_of, nested, problem
 from gepipe.spec.stages import InferStage, MidStage, PostStage, PreStage, Section
 from gepipe.spec.units import shown
@@ -53,6 +54,7 @@ def _stages(value: Any, info: ValidationInfo) -> tuple[Stage, ...]:
         raise nested(Issue((i, "name"), f"two stages are called {names[i]!r}") for i in doubled)
     check_order(stages)
     _check_gather(stages)
+    _check_ordered(stages)
     return stages
 
 
@@ -69,6 +71,22 @@ def _check_gather(stages: tuple[Stage, ...]) -> None:
         if len(at) > 1:
             text = "gathers what is gathered already; expected one gather"
             raise problem(text, number, "ops", at[1])
+
+
+def _check_ordered(stages: tuple[Stage, ...]) -> None:
+    """Check that what keeps a state from item to item is not given parts, which come mixed."""
+    split = False
+    for number, stage in enumerate(stages):
+        if stage.role == "infer":
+            continue
+        for index, op in enumerate(stage.ops):
+            if split and getattr(op, "ordered", False):
+                text = (
+                    f"{op.title}: keeps a state from item to item, but here it would get the parts "
+                    "of several; put it behind gather, or before what splits the item"
+                )
+                raise problem(text, number, "ops", index)
+            split = (split or isinstance(op, Splitter)) and not isinstance(op, Gather)
 
 
 def _stage(entry: Any, info: ValidationInfo) -> Any:

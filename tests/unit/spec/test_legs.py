@@ -117,6 +117,14 @@ def test_the_order_of_roles(roles) -> None:
         loads(f"stages: [{stages}]")
 
 
+def test_what_keeps_a_state_gets_items_and_no_parts() -> None:
+    ops = "[{top_k: 2}, gather, {python"
+    with pytest.raises(ConfigError, match=r"yaml:22: .*track: keeps a state from item to item"):
+        loads(CHAIN.replace(ops, "[{top_k: 2}, track, gather, {python"))
+    loads(CHAIN.replace(ops, "[{top_k: 2}, gather, track, {python"))
+    loads(CHAIN.replace("      - yolo\n", "      - yolo\n      - track\n"))
+
+
 def test_gather_needs_parts() -> None:
     text = "stages:\n - name: pre\n - name: infer\n - name: post\n   ops:\n    - gather\n"
     with pytest.raises(ConfigError, match=r"pipeline.yaml:6: .*nothing is split here"):
