@@ -74,6 +74,42 @@ def test_each_object_is_what_its_pixels_are_to_the_classifier(tmp_path, monkeypa
                 assert entry["score"] == pytest.approx(float(probs[entry["class"]]), abs=0.02)
 
 
+VIDEO = ROOT / "samples/media/videos/vtest.avi"
+
+
+@pytest.mark.skipif(not VIDEO.exists(), reason="needs gepipe samples fetch detect-video")
+def test_objects_of_a_video_are_those_of_its_frames_as_pictures(tmp_path, monkeypatch):
+    """Parts are cut out of the frames in memory: of the right frame, in the right colours."""
+    pytest.importorskip("av")
+    monkeypatch.chdir(ROOT)
+    video, frames = cv2.VideoCapture(str(VIDEO)), tmp_path / "frames"
+    frames.mkdir()
+    for number in range(9):
+        picture = video.read()[1]
+        if number % 4 == 0:
+            cv2.imwrite(str(frames / f"{number:03}.png"), picture)
+    video.release()
+    chain = ROOT / "pipelines/detect-classify.yaml"
+    source = f"source={{videos: {{paths: {VIDEO}, every: 4}}}}"
+
+    of_frames = gepipe.Pipeline.from_yaml(chain, [source])
+    report = of_frames.job(output=str(tmp_path / "video.jsonl"), limit=3).run()
+    of_pictures = gepipe.Pipeline.from_yaml(chain)
+    of_pictures.job(inputs=[str(frames)], output=str(tmp_path / "frames.jsonl")).run()
+
+    assert (report.total, report.failed) == (3, 0)
+    read = [(tmp_path / f"{name}.jsonl").read_text().splitlines() for name in ("video", "frames")]
+    for frame, picture in zip(*read, strict=True):
+        found, expected = (json.loads(line)["result"]["detections"] for line in (frame, picture))
+        assert len(expected) > 2
+        assert [(each["label"], each["box"]) for each in found] == [
+            (each["label"], each["box"]) for each in expected
+        ]
+        for one, other in zip(found, expected, strict=True):
+            assert one["top_k"][0]["label"] == other["top_k"][0]["label"]
+            assert one["top_k"][0]["score"] == pytest.approx(other["top_k"][0]["score"], abs=1e-3)
+
+
 REFUSE = """
 import os
 from gepipe import ItemError
