@@ -114,9 +114,12 @@ class Crop(Splitter):
 
         outline = self._outline(value.facts)
         inner, outer = self._sizes(outline)
-        if outer[0] * outer[1] > MAX_PIXELS:
+        height, width = outline.pixels
+        if height * width > MAX_PIXELS:
             raise ItemError(
-                "too_large", f"crop: the part would have {outer[0]}x{outer[1]} pixels; see margin"
+                "too_large",
+                f"crop: the part would have {height}x{width} (height x width), over the limit of "
+                f"{MAX_PIXELS:,} pixels; are its boxes in pixels of the picture?",
             )
         cut = cutting.rectified if not outline.straight else cutting.straight
         picture = cut(value.picture(), outline)

@@ -123,11 +123,38 @@ def test_a_margin_is_added_on_each_side():
     assert np.array_equal(made, picture()[48:72, 46:94])
 
 
-def test_a_part_of_unreasonable_size_fails():
-    with pytest.raises(ItemError, match="see margin") as caught:
-        Crop()(Part(picture, {"box": [0, 0, 1e6, 1e6]}), {})
+@pytest.mark.parametrize("op", [Crop(), TEXT])
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"box": [0, 0, 1e6, 1e6]},
+        {"box": [0, 0, 1e9, 20]},
+        {"polygon": [[-1e12, 0], [1e12, 0], [1e12, 1e12], [0, 1e12]]},
+    ],
+)
+def test_a_part_of_unreasonable_size_fails(op, facts):
+    with pytest.raises(ItemError, match="over the limit of 120,000,000 pixels") as caught:
+        op(Part(picture, facts), {})
 
     assert caught.value.kind == "too_large"
+
+
+@pytest.mark.parametrize("op", [Crop(), TEXT])
+@pytest.mark.parametrize(
+    "polygon",
+    [
+        [[5, 5]] * 4,
+        [[0, 0], [10, 0], [20, 0], [30, 0]],
+        [[5, 5], [5, 5], [5, 20], [5, 20]],
+        [[0, 0], [10, 10], [0, 0], [10, 10]],
+        [[0, 0], [40_000, 0], [40_000, 20], [0, 20]],
+        [[500, 500], [600, 500], [600, 520], [500, 520]],
+    ],
+)
+def test_a_polygon_that_encloses_nothing_still_gives_a_picture(op, polygon):
+    made, _ = cut(op, {"polygon": polygon})
+
+    assert made.size
 
 
 def test_colours_change_places_where_the_next_model_wants_it():
