@@ -221,7 +221,7 @@ class _Decoder:
                             elapsed_s = time.monotonic() - began if number else 0.0
                             shift_s = max(last_s, elapsed_s) - each.time
                         self._sign()
-                        time_s = last_s = each.time + shift_s
+                        time_s = last_s = round(each.time + shift_s, 6)
                         if selection.is_over(time_s):
                             return number, ""
                         if selection.takes(time_s):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import av
@@ -285,7 +286,7 @@ class _Clock:
     """
 
     def __init__(self, stream: Any, rate: float) -> None:
-        self._base = float(stream.time_base or 0) or 1.0
+        self._base = stream.time_base or Fraction(1)
         self._start = stream.start_time
         self._step_s = 1.0 / rate if rate else 0.04
         self._last_pts: int | None = None
@@ -303,7 +304,7 @@ class _Clock:
             self._start = pts
         self.advanced = self._last_pts is None or pts > self._last_pts
         self._last_pts = pts
-        self.last_s = (pts - self._start) * self._base
+        self.last_s = float((pts - self._start) * self._base)
         return self.last_s
 
 

@@ -8,6 +8,7 @@ import pytest
 from gepipe.cli import progress as module
 from gepipe.cli.progress import Progress
 from gepipe.runtime.statistics import StageStatistics, Statistics
+from gepipe.video.feed import VideoProgress
 from tests.support import wait_until
 
 
@@ -35,7 +36,12 @@ def clock(monkeypatch):
 
 
 def job_of(**facts):
-    known = {"total": 1000, "done": 0, "statistics": lambda: STATISTICS} | facts
+    known = {
+        "total": 1000,
+        "done": 0,
+        "statistics": lambda: STATISTICS,
+        "video_progress": lambda: None,
+    } | facts
     return SimpleNamespace(**known)
 
 
@@ -43,6 +49,38 @@ def test_there_is_no_line_before_the_workers_are_ready():
     assert Progress(job_of(statistics=lambda: None)).line() is None
     unready = replace(STATISTICS, elapsed_s=0.0)
     assert Progress(job_of(statistics=lambda: unready)).line() is None
+
+
+def videos(**facts):
+    """How far a job over videos is."""
+    known = VideoProgress(
+        begun=3, videos=200, source="in/clip.mp4", frames=120, estimate=750, dropped=0
+    )
+    return lambda: replace(known, **facts)
+
+
+def test_of_videos_the_line_says_which_and_how_far_in_it(clock):
+    job = job_of(total=None, done=1000, video_progress=videos())
+    progress = Progress(job)
+    progress.line()
+    clock.s, job.done = 102.0, 1100
+
+    line = progress.line()
+
+    assert line == (
+        "video 3/200, clip.mp4: frame 120 of about 750 · 1,100 frames done · 50.0 frames/s · "
+        "10 failures · inference is slowest, busy 97%"
+    )
+
+
+@pytest.mark.parametrize("estimate", [0, 119])
+def test_an_estimate_that_is_wrong_already_is_not_told(estimate):
+    job = job_of(total=None, video_progress=videos(estimate=estimate, dropped=7))
+
+    line = Progress(job).line()
+
+    assert "clip.mp4: frame 120 · 0 frames done" in line
+    assert "7 dropped" in line
 
 
 def test_the_line_says_how_far_how_fast_how_long_and_who_is_slow(clock):
