@@ -1,0 +1,163 @@
+"""`gepipe` over a pipeline of two models: run, stop, kill, resume, check, plan, export."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gepipe.errors import ConfigError, ExportError
+from tests.chains import BROKEN, SLOW, files, mean_model
+from tests.support import ROOT, family_of, is_alive, wait_until
+
+GEPIPE = [sys.executable, "-c", "from gepipe.cli.app import main; main()"]
+YAML = """\
+pipeline:
+  name: two
+  source: {{list: {folder}/list.txt}}
+  stages:
+    - name: preprocess
+      threads: 1
+      batch_size: 4
+      ops: [decode_image, {{resize: {{size: [4, 4]}}}}, to_tensor]
+    - name: look
+      role: infer
+      model: {folder}/mean.onnx
+    - name: cut
+      role: mid
+      threads: 1
+      batch_size: 4
+      ops:
+        - python: tests.chains:squares
+        - crop
+        - python: tests.chains:suffer
+        - resize: {{size: [4, 4]}}
+        - to_tensor
+    - name: read
+      role: infer
+      model: {folder}/mean.onnx
+    - name: postprocess
+      ops: [{{python: "tests.chains:grey"}}, gather]
+  sink: {{jsonl: {folder}/out.jsonl}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    mean_model(tmp_path / "mean.onnx")
+    paths = files(tmp_path / "in", [[SLOW, number % 50, 2] for number in range(60)])
+    (tmp_path / "list.txt").write_text("\n".join(paths))
+    (tmp_path / "two.yaml").write_text(YAML.format(folder=tmp_path))
+    return tmp_path
+
+
+def gepipe(*args: object, **more) -> subprocess.CompletedProcess[str]:
+    command = [*GEPIPE, *map(str, args)]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False, **more
+    )
+
+
+def begun(folder: Path, *more: object) -> subprocess.Popen[bytes]:
+    """Start a run, and return it once it has written some results."""
+    command = [*GEPIPE, "run", str(folder / "two.yaml"), "--quiet", *map(str, more)]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE)
+    out = folder / "out.jsonl"
+    wait_until(lambda: out.exists() and out.stat().st_size > 300, 60)
+    assert process.poll() is None
+    return process
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_is_ended_goes_on_where_it_stopped(folder, signum) -> None:
+    process = begun(folder)
+    family = family_of(process.pid)
+    os.kill(process.pid, signum)
+    process.communicate(timeout=30)
+    wait_until(lambda: not any(map(is_alive, family)), 20)
+    some = (folder / "out.jsonl").read_bytes()
+
+    again = gepipe("run", folder / "two.yaml", "--resume", "--json")
+    whole = gepipe("run", folder / "two.yaml", "--output", folder / "whole.jsonl", "--json")
+
+    assert (again.returncode, whole.returncode) == (0, 0), again.stderr
+    made = (folder / "out.jsonl").read_bytes()
+    assert made == (folder / "whole.jsonl").read_bytes()
+    assert made.startswith(some[: some.rfind(b"\n") + 1])
+    assert len(some) < len(made)
+    assert json.loads(again.stdout)["items"] == 60
+
+
+def test_the_summary_names_all_stages_and_counts_parts(folder) -> None:
+    paths = files(folder / "in", [[1, BROKEN, BROKEN], [2], [BROKEN]])
+    (folder / "list.txt").write_text("\n".join(paths))
+
+    told = gepipe("run", folder / "two.yaml")
+    summary = json.loads(gepipe("run", folder / "two.yaml", "--json").stdout)
+
+    assert "3 parts of 2 results failed" in told.stdout
+    assert "batch 4, 4" in told.stderr
+    assert (summary["failed_parts"], summary["marred_items"], summary["failures"]) == (3, 2, 0)
+    assert {name: stage["items"] for name, stage in summary["stages"].items()} == {
+        "preprocess": 3, "look": 3, "cut (split)": 3, "cut (parts)": 5, "read": 5,
+        "postprocess": 5, "postprocess (gather)": 3,
+    }  # fmt: skip
+
+
+def test_check_and_plan_tell_of_each_model(folder) -> None:
+    checked = gepipe("check", folder / "two.yaml", "--json")
+    found = json.loads(checked.stdout)
+    planned = gepipe("plan", folder / "two.yaml")
+    facts = json.loads(gepipe("plan", folder / "two.yaml", "--json").stdout)
+
+    assert (checked.returncode, found["errors"], found["input_count"]) == (0, [], 60)
+    assert list(found["models"]) == ["look", "read"]
+    assert "look: model takes x float32 [3, 4, 4]" in found["notes"]
+    for line in (
+        "cut (split): 1 worker",
+        "cut (parts): 1 worker",
+        "postprocess (gather): 1 worker",
+    ):
+        assert line in planned.stdout
+    assert [facts["models"][name]["batch"] for name in ("look", "read")] == [4, 4]
+    assert facts["shared_nbytes"] == sum(
+        model["shared_nbytes"] for model in facts["models"].values()
+    )
+
+
+def test_check_finds_what_does_not_fit_behind_the_first_model(folder) -> None:
+    text = (folder / "two.yaml").read_text()
+    size = "        - resize: {size: [4, 4]}\n"
+    wrong = text.replace(size, size.replace("4, 4", "5, 5"))
+    (folder / "two.yaml").write_text(wrong.replace("tests.chains:grey", "tests.chains:none"))
+
+    found = json.loads(gepipe("check", folder / "two.yaml", "--json").stdout)
+
+    broken, shape = found["errors"]
+    assert broken.startswith("postprocess: python tests.chains:none: ")
+    assert "has no function 'none'" in broken
+    assert shape.startswith("stage 'cut' makes float32 [any, 5, 5]; the model's input 'x' takes")
+    ran = gepipe("run", folder / "two.yaml")
+    assert ran.returncode != 0
+    assert "stage 'cut' makes" in ran.stderr or "no function 'none'" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("triton", "export", "{}", "{}.models"), "export each model with the stages around it"),
+        (("compare", "{}"), "compared at a time"),
+        (("run", "{}", "--via", "localhost:1"), "leave --via out"),
+    ],
+)
+def test_what_takes_one_model_only_says_so(folder, command, said) -> None:
+    told = gepipe(*(each.format(folder / "two.yaml") for each in command))
+
+    assert told.returncode in (ConfigError.exit_code, ExportError.exit_code)
+    assert "two: has several models (look, read)" in told.stderr
+    assert said in told.stderr
