@@ -23,6 +23,7 @@ from gepipe.pipeline.assembly import Plan, knows, plan, require_memory
 from gepipe.pipeline.bodies import InferBody
 from gepipe.pipeline.conversion import prepare
 from gepipe.pipeline.crews import pickled, worker_environment
+from gepipe.pipeline.feeds import require_frames
 from gepipe.pipeline.findings import Findings, Preparation
 from gepipe.pipeline.job import chosen_source
 from gepipe.pipeline.plan import StartPlan, plan_slots, plan_start
@@ -185,6 +186,7 @@ def _special(path: Path) -> str | None:
 
 
 def _check_apart(spec: PipelineSpec, source: Source) -> None:
+    require_frames(source, cast("Sink", spec.sink))
     path = getattr(source, "path", None)
     again = source.finite and (path is None or os.path.isfile(path))  # noqa: PTH113 - no pipe
     require_apart(spec, source, cast("Sink", spec.sink), source.entries if again else tuple)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gepipe.errors import ConfigError
 from gepipe.io.videos import VideoFiles
 from gepipe.runtime.feed import Feed, ListedFeed, ThreadedFeed
 from gepipe.video.feed import VideoFeed
@@ -75,6 +76,19 @@ def drawn_feed(source: Source, room: InFlight) -> Feed:
             least=room.least,
         )
     return ThreadedFeed(source.entries(), ahead=2 * room.batch)
+
+
+def require_frames(source: Source, sink: Sink) -> None:
+    """Check that a sink which keeps frames gets frames.
+
+    Raises:
+        ConfigError: The source gives pictures, or something else.
+    """
+    if getattr(sink, "keeps_frames", False) and not has_frames(source):
+        raise ConfigError(
+            f"sink: {type(sink).__name__} makes films of videos, and {type(source).__name__} gives "
+            "none; use the sink annotated or contact_sheet, or the source videos"
+        )
 
 
 def listed_feed(

@@ -20,7 +20,7 @@ from gepipe.io.videos import VideoFiles, is_video
 from gepipe.ops.text import Tokenize
 from gepipe.pipeline.apart import require_apart
 from gepipe.pipeline.assembly import Plan, assemble, plan
-from gepipe.pipeline.feeds import InFlight, has_frames, listed_feed
+from gepipe.pipeline.feeds import InFlight, has_frames, listed_feed, require_frames
 from gepipe.runtime.options import Start
 from gepipe.spec.normal import difference, normal_form
 from gepipe.spec.parts import shorthand_of, sink_of
@@ -166,6 +166,7 @@ class Job:
         """
         spec = self._prepare()
         frames = has_frames(self._source)
+        require_frames(self._source, self._sink)
         limit = None if frames else self._limit
         with Manifest.snapshot(self._source, limit=limit) as manifest:
             self.total = None if frames else len(manifest)

@@ -90,6 +90,12 @@ def plan_export(spec: PipelineSpec) -> ExportPlan:
         f"{spec.mids[0].name if spec.mids else ''} before its split; `gepipe run` runs all of them",
         ExportError,
     )
+    for op in spec.post.ops:
+        if op.ordered:
+            raise ExportError(
+                f"{spec.post.name}: {op.title} keeps a state from item to item, and requests have "
+                "no order; leave it out, and let the client do it"
+            )
     settled, start, info, slots = resolve(spec)
     inputs = tuple(tensor.row for tensor in slots.inputs.tensors)
     problems = [
