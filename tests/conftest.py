@@ -75,7 +75,7 @@ def what_a_process_opens_once() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def fork_server_ends_with_the_session() -> Iterator[None]:
     yield
-    if "gepipe.runtime.process" in sys.modules:
-        from gepipe.runtime.process import stop_server
+    if "gepipe.runtime.forkserver" in sys.modules:
+        from gepipe.runtime.forkserver import stop_server
 
         stop_server()

@@ -84,7 +84,7 @@ def _tell(error: Exception) -> int:
 def _start_server() -> None:
     """Have what the workers import imported while this process imports its own."""
     from gepipe.pipeline.preload import PRELOAD
-    from gepipe.runtime.process import start_server
+    from gepipe.runtime.forkserver import start_server
 
     start_server(PRELOAD)
 

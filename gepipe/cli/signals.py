@@ -79,7 +79,7 @@ def leave(code: int) -> NoReturn:
             stream.flush()
         except (AttributeError, OSError, RuntimeError, ValueError):  # gone, or being written to
             continue
-    process = sys.modules.get("gepipe.runtime.process")
-    if process is not None and hasattr(process, "remove_folder"):  # it may be half imported
-        process.remove_folder()
+    server = sys.modules.get("gepipe.runtime.forkserver")
+    if server is not None and hasattr(server, "remove_folder"):  # it may be half imported
+        server.remove_folder()
     os._exit(code)

@@ -25,9 +25,9 @@ from gepipe.pipeline.handoff import Handoff
 from gepipe.pipeline.job import Job, failures_left
 from gepipe.pipeline.objects import to_bytes
 from gepipe.runtime.feed import ListedFeed
+from gepipe.runtime.forkserver import start_server
 from gepipe.runtime.limits import told
 from gepipe.runtime.options import RunOptions, Start
-from gepipe.runtime.process import start_server
 from gepipe.spec.load import load
 
 if TYPE_CHECKING:

@@ -29,9 +29,10 @@ from gepipe.runtime.events import (
     WorkerLost,
     Write,
 )
+from gepipe.runtime.forkserver import wake_server
 from gepipe.runtime.memory import SharedBuffer, SlotLayout
 from gepipe.runtime.options import Crew, RunOptions, SlotPlan
-from gepipe.runtime.process import SERVER_KILLED, WorkerProcess, set_up_error, stop, wake_server
+from gepipe.runtime.process import SERVER_KILLED, WorkerProcess, set_up_error, stop
 from gepipe.runtime.watch import Watch
 
 log = logging.getLogger(__name__)

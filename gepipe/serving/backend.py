@@ -17,8 +17,8 @@ from gepipe.engines.gears import portions
 from gepipe.errors import ConfigError, GepipeError, InternalError, ItemError
 from gepipe.pipeline.bodies import InferBody
 from gepipe.pipeline.crews import pickled, worker_environment
+from gepipe.runtime.forkserver import start_server
 from gepipe.runtime.memory import SlotLayout
-from gepipe.runtime.process import start_server
 from gepipe.serving.asking import wants_realtime
 from gepipe.serving.declared import ROWS, Declared
 from gepipe.serving.dispatcher import Dispatcher

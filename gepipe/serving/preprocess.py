@@ -25,7 +25,7 @@ from gepipe.pipeline import meta as metas
 from gepipe.pipeline.bodies import PreBody
 from gepipe.pipeline.crews import pickled
 from gepipe.pipeline.preload import PRELOAD
-from gepipe.runtime.process import start_server
+from gepipe.runtime.forkserver import start_server
 from gepipe.serving.asking import rows_of, wants_realtime
 from gepipe.serving.bundle import load_bundle
 from gepipe.serving.declared import spec_of

@@ -27,9 +27,9 @@ from gepipe.pipeline.crews import make_crews, worker_environment
 from gepipe.pipeline.plan import plan_slots, plan_start
 from gepipe.pipeline.preload import PRELOAD
 from gepipe.runtime.events import Abort, Event, WorkerReady
+from gepipe.runtime.forkserver import start_server
 from gepipe.runtime.loop import Loop
 from gepipe.runtime.options import RunOptions
-from gepipe.runtime.process import start_server
 from gepipe.runtime.worker import ModelInfo
 from gepipe.runtime.workforce import Link, Workforce, make_links
 from gepipe.serving.answers import Answers

@@ -12,8 +12,9 @@ from gepipe.errors import GepipeError, WorkerStartError
 from gepipe.runtime.board import Board
 from gepipe.runtime.channel import Message
 from gepipe.runtime.events import Fault, WorkerId
+from gepipe.runtime.forkserver import wake_server
 from gepipe.runtime.memory import SharedBuffer, SlotLayout
-from gepipe.runtime.process import WorkerProcess, set_up_error, stop, wake_server
+from gepipe.runtime.process import WorkerProcess, set_up_error, stop
 from gepipe.runtime.watch import HEARTBEAT_S, Watch
 from gepipe.runtime.worker import ModelInfo
 

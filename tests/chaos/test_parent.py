@@ -412,7 +412,7 @@ def test_thread_that_cannot_be_started_is_told_in_words(monkeypatch, capsys) -> 
     def no_thread(_preload) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr("gepipe.runtime.process.start_server", no_thread)
+    monkeypatch.setattr("gepipe.runtime.forkserver.start_server", no_thread)
 
     assert app._code_of(["run", "x.yaml"]) == 4
     assert "raise `ulimit -u`" in capsys.readouterr().err

@@ -245,7 +245,7 @@ def test_result_that_cannot_be_read_is_an_items_failure(tmp_path) -> None:
 INTERRUPTED = """
 import os, signal
 from multiprocess import forkserver
-from gepipe.runtime.process import start_server
+from gepipe.runtime.forkserver import start_server
 
 start = forkserver.ensure_running
 def start_while_ctrl_c_is_pressed():
