@@ -5,6 +5,7 @@ For the encoder process only.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from contextlib import suppress
@@ -31,6 +32,9 @@ _CLOCK: Final = 90_000
 _CLOCK_MPEG4: Final = 30_000
 #: How long the only frame of a film is shown, in seconds.
 _ONE_FRAME_S: Final = 0.04
+#: What the encoders take at most.
+_SIDE_MAX: Final = 16_384
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 #: Encoder threads. More of them gain little at these presets, and each holds frames.
 _THREADS_MAX: Final = 4
 _MPEG: Final = 1  # AVCOL_RANGE_MPEG: what `cvtColor` makes
@@ -200,11 +204,16 @@ class Film:
         self._stream = stream
 
     def _failed(self, error: Exception) -> GepipeError:
-        why = getattr(error, "strerror", None) or str(error)
+        why = (getattr(error, "strerror", None) or str(error)).lower()
         height, width = self._size
+        hint = "run again with --resume"
+        if getattr(error, "errno", None) in _FULL:
+            hint = "make room and run again with --resume"
+        elif max(self._size) > _SIDE_MAX:
+            why = f"H.264 has at most {_SIDE_MAX:,} pixels a side"
+            hint = "use the sink annotated or contact_sheet"
         return GepipeError(
-            f"cannot write {str(self._place)!r} ({width}x{height}, {self._encoder}): "
-            f"{why.lower()}; run again with --resume once that is mended"
+            f"cannot write {str(self._place)!r} ({width}x{height}, {self._encoder}): {why}; {hint}"
         )
 
 
