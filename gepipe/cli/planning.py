@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gepipe.cli.text import count, harmless, print_out, size, spread
 from gepipe.ops.plan import plan_post, plan_pre
 from gepipe.pipeline.assembly import Plan, plan, stage_names
+from gepipe.pipeline.chain import together
 from gepipe.pipeline.check import Resolved, resolve_legs
 from gepipe.pipeline.neighbours import text
 from gepipe.spec.load import load
@@ -89,15 +90,14 @@ def _chain_facts(planned: Plan, legs: Sequence[Resolved]) -> dict[str, Any]:
         "workers": {"gather": planned.join_workers},
         "passes": {"gather": _joining(planned)},
         "shared_nbytes": sum(leg.slots.nbytes for leg in legs),
-        "notes": [*planned.notes, *(note for leg in legs for note in leg.info.notes)],
+        "notes": [*planned.notes, *_told_by(legs)],
     }
 
 
 def _chain_lines(planned: Plan, legs: Sequence[Resolved]) -> Iterator[str]:
     """Show each model with the stages around it, in the order of the data."""
     names = stage_names(planned.spec)
-    notes = dict.fromkeys((*planned.notes, *(note for leg in legs for note in leg.info.notes)))
-    first, *others = notes
+    first, *others = (*planned.notes, *_told_by(legs))
     yield from spread(f"{planned.spec.name}: {first}", others)
     yield (
         f"processors: {legs[0].start.cpus}, which the {len(legs)} models and all workers share: "
@@ -111,6 +111,10 @@ def _chain_lines(planned: Plan, legs: Sequence[Resolved]) -> Iterator[str]:
     for line in _joining(planned):
         yield f"  {line}"
     yield f"slots of all models: {size(sum(leg.slots.nbytes for leg in legs))} of shared memory"
+
+
+def _told_by(legs: Sequence[Resolved]) -> tuple[str, ...]:
+    return together({leg.spec.infer.name: leg.info.notes for leg in legs})
 
 
 def _joining(planned: Plan) -> list[str]:

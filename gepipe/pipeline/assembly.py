@@ -12,7 +12,7 @@ from gepipe.errors import BackendError
 from gepipe.io.original import Original
 from gepipe.ops.decode import DecodeImage
 from gepipe.ops.parts import Splitter
-from gepipe.pipeline.chain import Chain
+from gepipe.pipeline.chain import Chain, together
 from gepipe.pipeline.conversion import prepare
 from gepipe.pipeline.crews import make_crews, pickled, worker_environment
 from gepipe.pipeline.join import JoinBody
@@ -63,12 +63,8 @@ class Plan:
         """What the user should know about the choices made."""
         if len(self.starts) == 1:
             return self.starts[0].notes
-        return tuple(
-            dict.fromkeys(
-                f"{leg.infer.name}: {note}"
-                for leg, start in zip(self.legs, self.starts, strict=True)
-                for note in start.notes
-            )
+        return together(
+            {leg.infer.name: start.notes for leg, start in zip(self.legs, self.starts, strict=True)}
         )
 
     @property
@@ -97,17 +93,24 @@ def plan(spec: PipelineSpec, *, thorough: bool = False) -> Plan:
     starts = tuple(plan_start(leg, thorough=thorough) for leg in legs)
     if len(legs) == 1:
         return Plan(spec, legs, starts, 0)
-    starts = tuple(
-        replace(start, pre_workers=-(-start.pre_workers // len(legs)))
-        if leg.pre.threads == "auto"
-        else start
-        for leg, start in zip(legs, starts, strict=True)
-    )
+    starts = tuple(_sharing(leg, start, len(legs)) for leg, start in zip(legs, starts, strict=True))
     wanted = spec.post.stream_count
     if any(op.ordered for op in spec.joining):
         wanted = 1
     join = (1 if starts[0].cpus < _JOIN_TWO else 2) if wanted == "auto" else wanted
     return Plan(spec, legs, starts, join)
+
+
+def _sharing(leg: PipelineSpec, start: StartPlan, legs: int) -> StartPlan:
+    """Return how a leg starts that has the machine to itself no more."""
+    pre, engines = start.pre_workers, start.engines
+    if leg.pre.threads == "auto":
+        pre = -(-pre // legs)
+    if start.on_cpu and len(engines) > 1:  # a single one is of a large model, the slowest part
+        engines = tuple(
+            replace(options, threads=max(1, options.threads // legs)) for options in engines
+        )
+    return replace(start, pre_workers=pre, engines=engines)
 
 
 def assemble(

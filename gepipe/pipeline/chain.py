@@ -1,45 +1,25 @@
 """Runs a chain of models: a supervisor for each, in a thread of its own, and the join behind them.
 
-    feed ─▶ leg 1 ─▶ Fan ─▶ leg 2 ─▶ … ─▶ leg n ─▶ join ─▶ outcomes, in input order
-                      ▲       │ outcomes of parts     ▲
-                      └───────┴── finished items ─────┘
-
-Each leg is an ordinary run. What holds it back is that its `emit` waits while there is too much
-between it and the end of the chain.
+Each leg is an ordinary run, and so is the join; see `gepipe.pipeline.course` for what is between.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
-from gepipe.errors import ClosedError, Interrupted
-from gepipe.io.failures import Failure
-from gepipe.pipeline.fan import Fan, result_of
-from gepipe.pipeline.passages import FirstFeed, JoinFeed, PartFeed
-from gepipe.pipeline.portions import LivePortions, SealedPortions
+from gepipe.errors import ClosedError
+from gepipe.pipeline.course import Course
 from gepipe.runtime.options import Start
 from gepipe.runtime.statistics import Statistics
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from gepipe.pipeline.fan import Gathered, Open, Part
     from gepipe.runtime.events import Outcome
     from gepipe.runtime.supervisor import Supervisor
     from gepipe.runtime.worker import ModelInfo
-
-#: Items after which batches of parts are closed at the latest; of it, the next multiple of the
-#: first leg's batch.
-_GROUP: Final = 16
-#: Groups of items that may be between the first leg and the end of the chain.
-_GROUPS: Final = 3
-#: Parts of one fan that may wait: then no further item is split.
-_PARTS: Final = 4096
-#: How often a thread that waits for room looks whether the run is to stop.
-_GLANCE_S: Final = 0.1
 
 
 class Chain:
@@ -73,7 +53,7 @@ class Chain:
         self._legs = tuple(legs)
         self._join = join
         self._names = names
-        self._run: _Run | None = None
+        self._run: Course | None = None
         self._closed = False
 
     # --- for the caller ---------------------------------------------------------------------------
@@ -84,9 +64,15 @@ class Chain:
         infos = [leg.info for leg in self._legs]
         if None in infos:
             return None
-        notes = dict.fromkeys(note for info in infos if info is not None for note in info.notes)
+        notes = together(
+            {
+                leg.statistics().stages["infer"].name: info.notes
+                for leg, info in zip(self._legs, infos, strict=True)
+                if info is not None
+            }
+        )
         assert infos[0] is not None
-        return replace(infos[0], notes=tuple(notes))
+        return replace(infos[0], notes=notes)
 
     def run(
         self, start: Callable[[int], Start], emit: Callable[[Sequence[Outcome]], None]
@@ -100,7 +86,7 @@ class Chain:
         """
         if self._closed:
             raise ClosedError("this chain is closed")
-        self._run = run = _Run(self._legs, self._join, start, emit, keep=self._keep)
+        self._run = run = Course(self._legs, self._join, start, emit, keep=self._keep)
         try:
             run.work()
         except BaseException:
@@ -147,180 +133,14 @@ class Chain:
         self.close()
 
 
-class _Run:
-    """One run of a chain. All that the threads share is behind one lock."""
-
-    def __init__(
-        self,
-        legs: Sequence[Supervisor],
-        join: Supervisor,
-        start: Callable[[int], Start],
-        emit: Callable[[Sequence[Outcome]], None],
-        *,
-        keep: bool,
-    ) -> None:
-        self.stopping = False
-        self._keep = keep
-        self.group = 0
-        self.fans: list[Fan[Any]] = []
-        self._legs, self._join = legs, join
-        self._start, self._emit = start, emit
-        self._room = threading.Condition()
-        self.batches: list[int] = []
-        self._open: dict[int, int] = {}
-        self._given: Start | None = None
-        self._error: BaseException | None = None
-        self._first: FirstFeed | None = None
-        self._feeds: list[PartFeed] = []
-        self._last: JoinFeed | None = None
-
-    def work(self) -> None:
-        """Do it."""
-        threads = [
-            threading.Thread(target=self._leg, args=(number,), name=f"gepipe leg {number + 1}")
-            for number in range(len(self._legs))
-        ]
-        started: list[threading.Thread] = []
-        try:
-            for thread in threads:
-                thread.start()
-                started.append(thread)
-            self._join.run(self._begin_join, self._emit)
-        except BaseException as error:  # noqa: BLE001 - the first that went wrong is raised below
-            self._fail(error)
-        finally:
-            for thread in started:
-                thread.join()
-            for feed in (self._first, *self._feeds, self._last):
-                if feed is not None:
-                    feed.close()
-        if self._error is None and self._first is not None:
-            self._error = self._first.error
-        if self._error is not None:
-            raise self._error
-
-    def _fail(self, error: BaseException) -> None:
-        """Stop all, and keep why: what was first, but for what only follows from a stop."""
-        with self._room:
-            if self._error is None or (
-                isinstance(self._error, Interrupted) and not isinstance(error, Interrupted)
-            ):
-                self._error = error
-            self.stopping = True
-            self._room.notify_all()
-        for supervisor in (*self._legs, self._join):
-            supervisor.request_stop()
-
-    def _wait_for(self, ready: Callable[[], bool]) -> None:
-        """Wait until `ready`; the lock is held."""
-        while not ready():
-            if self.stopping:
-                raise Interrupted("stopped on request; what was written is an exact prefix")
-            self._room.wait(_GLANCE_S)
-
-    # --- the beginning ----------------------------------------------------------------------------
-
-    def _leg(self, number: int) -> None:
-        try:
-            self._legs[number].run(
-                lambda batch: self._begin_leg(number, batch),
-                lambda outcomes: self._emitted(number, outcomes),
-            )
-            with self._room:
-                if number < len(self._feeds):
-                    self._feeds[number].end()
-                elif self._last is not None:
-                    self._last.end()
-        except BaseException as error:  # noqa: BLE001 - raised in the caller's thread
-            self._fail(error)
-
-    def _begin_join(self, _: int) -> Start:
-        """Ask for the items once all models are open; called in the caller's thread."""
-        with self._room:
-            self._wait_for(lambda: len(self._open) == len(self._legs))
-        self.batches = [self._open[number] for number in range(len(self._legs))]
-        first_batch = self.batches[0]
-        self.group = first_batch * -(-_GROUP // first_batch)
-        given = self._start(self.group)
-        with self._room:
-            self._first = FirstFeed(given.feed, given.first)
-            self._last = JoinFeed(self._first, given.first, self._room, keep=self._keep)
-            for number in range(1, len(self._legs)):
-                portions = LivePortions if given.feed.live else SealedPortions
-                fan: Fan[Any] = Fan(portions(self.batches[number]), self._finisher(number))
-                self.fans.append(fan)
-                self._feeds.append(PartFeed(fan, self._room, given.feed))
-            self._given = given
-            self._room.notify_all()
-            return Start(self._last, given.first, given.fresh, given.max_failures)
-
-    def _begin_leg(self, number: int, batch: int) -> Start:
-        with self._room:
-            self._open[number] = batch
-            self._room.notify_all()
-            self._wait_for(lambda: self._given is not None)
-            assert self._given is not None
-            if number:
-                return Start(self._feeds[number - 1])
-            assert self._first is not None
-            return Start(self._first, self._given.first, self._given.first)
-
-    # --- outcomes ---------------------------------------------------------------------------------
-
-    def _emitted(self, number: int, outcomes: Sequence[Outcome]) -> None:
-        """Take outcomes of a leg, in its thread."""
-        with self._room:
-            for outcome in outcomes:
-                if number:
-                    self._part_over(number, outcome)
-                else:
-                    self._item_over(outcome)
-            if number < len(self._feeds):
-                self._feeds[number].wake()
-
-    def _item_over(self, outcome: Outcome) -> None:
-        assert self._first is not None
-        assert self._last is not None
-        last, fan, index = self._last, self.fans[0], outcome.index
-        self._wait_for(lambda: last.open < _GROUPS * self.group and fan.parts < _PARTS)
-        payload = self._first.payload(index)
-        last.expect(index, outcome.source, payload)
-        if isinstance(outcome, Failure):
-            last.put(index, result_of(outcome))
-        else:
-            fan.add(index, outcome.source, payload, outcome.payload)
-        if (index + 1) % self.group == 0:
-            self._close_group(0)
-
-    def _part_over(self, number: int, outcome: Outcome) -> None:
-        fan = self.fans[number - 1]
-        part: Part[Any] = fan.next_part()
-        if number == len(self._legs) - 1 or isinstance(outcome, Failure):
-            fan.settle(part, result_of(outcome))
-        else:
-            behind = self.fans[number]
-            self._wait_for(lambda: behind.parts < _PARTS)
-            behind.add(part, part.item.source, part.payload, outcome.payload)
-        while fan.group_is_over():
-            if number < len(self.fans):
-                self._close_group(number)
-        self._room.notify_all()
-
-    def _close_group(self, number: int) -> None:
-        self.fans[number].close_group()
-        self._feeds[number].wake()
-
-    def _finisher(self, number: int) -> Callable[[Open[Any], Gathered], None]:
-        """Return what takes the items that a fan has finished."""
-
-        def finish(item: Open[Any], gathered: Gathered) -> None:
-            if number == 1:
-                assert self._last is not None
-                self._last.put(item.key, gathered)
-            else:
-                self.fans[number - 2].settle(item.key, gathered)
-
-        return finish
+def together(notes: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Return what is to be told of several models: once what holds for all, else by the model."""
+    found: dict[str, None] = {}
+    for name, its in notes.items():
+        for note in its:
+            shared = all(note in others for others in notes.values())
+            found[note if shared else f"{name}: {note}"] = None
+    return tuple(found)
 
 
 def _sum(
