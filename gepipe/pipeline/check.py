@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from gepipe.errors import ConfigError, GepipeError
 from gepipe.io.parquet import ParquetSink, require_pyarrow
 from gepipe.ops.plan import plan_pre
-from gepipe.pipeline import neighbours
+from gepipe.pipeline import followers, neighbours
 from gepipe.pipeline.apart import require_apart
 from gepipe.pipeline.assembly import Plan, knows, plan, require_memory
 from gepipe.pipeline.bodies import InferBody
@@ -268,7 +268,7 @@ def _check_neighbours(  # noqa: PLR0913 - what is compared with what
         return None  # what pre makes cannot be compared
     mismatches = [
         *neighbours.input_mismatches(spec, info, aipp=aipp),
-        *neighbours.output_mismatches(spec, info),
+        *followers.output_mismatches(spec, info),
     ]
     found.errors += mismatches
     found.warnings += neighbours.unknown_input(spec, info)

@@ -10,7 +10,7 @@ from gepipe.errors import ExportError, GepipeError
 from gepipe.ops.decode import DecodeImage
 from gepipe.ops.text import Tokenize
 from gepipe.ops.user import Python
-from gepipe.pipeline import neighbours
+from gepipe.pipeline import followers, neighbours
 from gepipe.pipeline.check import resolve
 from gepipe.pipeline.crews import pickled, worker_environment
 from gepipe.pipeline.findings import Preparation
@@ -100,7 +100,7 @@ def plan_export(spec: PipelineSpec) -> ExportPlan:
     inputs = tuple(tensor.row for tensor in slots.inputs.tensors)
     problems = [
         *neighbours.input_mismatches(settled, info),
-        *neighbours.output_mismatches(settled, info),
+        *followers.output_mismatches(settled, info),
         *_reserved(info),
         *_broken(settled),
     ]

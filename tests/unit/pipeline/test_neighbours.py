@@ -3,7 +3,7 @@ import json
 import pytest
 
 from gepipe.io.files import FileReader
-from gepipe.pipeline import neighbours
+from gepipe.pipeline import followers, neighbours
 from gepipe.runtime.worker import ModelInfo
 from gepipe.spec import loads
 from gepipe.tensors import TensorSpec
@@ -99,7 +99,7 @@ def test_padding_is_said(batch, gears, padding):
 
 
 def outputs_of(post, *rows):
-    return list(neighbours.output_mismatches(pipeline(post=post), model(outputs=rows or [PROBS])))
+    return list(followers.output_mismatches(pipeline(post=post), model(outputs=rows or [PROBS])))
 
 
 def test_an_output_that_the_model_lacks_is_named_with_the_nearest():
@@ -144,6 +144,23 @@ def test_boxes_must_be_a_table_whose_layout_the_labels_fit(tmp_path):
     assert "which is not of the layout v5" in found
     (found,) = outputs_of("yolo", boxes, PROBS)
     assert "say which one it works on" in found
+
+
+def test_text_is_found_in_a_map_and_read_from_steps_with_the_models_own_characters(tmp_path):
+    characters = tmp_path / "characters.txt"
+    characters.write_text("a\nb\n")
+    ctc, steps = f"{{ctc: {characters}}}", TensorSpec("steps", "float32", (-1, 3))
+
+    assert outputs_of("text_boxes", TensorSpec("map", "float32", (1, -1, -1))) == []
+    (found,) = outputs_of("text_boxes", PROBS)
+    assert "text_boxes takes a map of probabilities; the model's output 'probs'" in found
+    assert outputs_of(ctc, steps) == outputs_of(ctc, TensorSpec("steps", "float32", (40, 4))) == []
+    (found,) = outputs_of(ctc, TensorSpec("steps", "float32", (-1, 18710)))
+    assert "has 2 characters, but the output 'steps' has 18710 classes with the blank" in found
+    (found,) = outputs_of(ctc, PROBS)
+    assert "ctc takes the characters' probabilities a step" in found
+    assert outputs_of("{ctc: /no/such/file}", steps) == []  # the operator itself tells
+    assert outputs_of(f"{{ctc: {{characters: {characters}, output: best}}}}", steps) != []
 
 
 def test_what_follows_user_code_or_a_record_is_not_judged():

@@ -7,7 +7,7 @@ import pytest
 from gepipe.io.files import FileReader
 from gepipe.io.memory import MemoryItems
 from gepipe.io.textfiles import TextReader
-from gepipe.pipeline import neighbours
+from gepipe.pipeline import followers, neighbours
 from gepipe.pipeline.plan import lengths_of
 from gepipe.runtime.worker import ModelInfo
 from gepipe.spec import loads
@@ -77,7 +77,7 @@ def test_what_does_not_fit_says_what_to_do(info, message):
 def test_a_vector_is_compared_with_the_outputs(post, outputs, message):
     info = model(-1, outputs=outputs)
 
-    found = list(neighbours.output_mismatches(pipeline(post=post), info))
+    found = list(followers.output_mismatches(pipeline(post=post), info))
 
     assert [message in each for each in found] == [True] * (message is not None)
 
