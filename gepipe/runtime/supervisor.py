@@ -36,12 +36,13 @@ from gepipe.runtime.events import (
     WorkerLost,
     WorkerReady,
 )
+from gepipe.runtime.links import Link, make_links
 from gepipe.runtime.loop import Loop
 from gepipe.runtime.options import RunShape
 from gepipe.runtime.state import RunState
 from gepipe.runtime.statistics import Statistics, look_at_stages
 from gepipe.runtime.worker import ModelInfo
-from gepipe.runtime.workforce import Link, Workforce, make_links
+from gepipe.runtime.workforce import Workforce
 
 if TYPE_CHECKING:
     from typing_extensions import Self

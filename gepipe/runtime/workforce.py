@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from selectors import EVENT_READ, EVENT_WRITE, BaseSelector
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from gepipe.errors import DeviceError, GepipeError, WorkerStartError
+from gepipe.errors import GepipeError, WorkerStartError
 from gepipe.runtime.board import Board
 from gepipe.runtime.channel import Channel, Message
 from gepipe.runtime.events import (
@@ -30,8 +30,10 @@ from gepipe.runtime.events import (
     Write,
 )
 from gepipe.runtime.forkserver import wake_server
-from gepipe.runtime.memory import SharedBuffer, SlotLayout
-from gepipe.runtime.options import Crew, RunOptions, SlotPlan
+from gepipe.runtime.links import Link
+from gepipe.runtime.memory import SharedBuffer
+from gepipe.runtime.options import Crew, RunOptions
+from gepipe.runtime.places import Places
 from gepipe.runtime.process import SERVER_KILLED, WorkerProcess, set_up_error, stop
 from gepipe.runtime.watch import Watch
 
@@ -40,23 +42,6 @@ log = logging.getLogger(__name__)
 #: Deaths during set-up that a place survives. An exception during set-up is final at once.
 _START_DEATHS: Final = 2
 
-#: Memory of one link and how its slots lie in it.
-Link: TypeAlias = tuple[SharedBuffer, SlotLayout]
-
-
-def make_links(plan: SlotPlan) -> list[Link]:
-    """Allocate the memory of the input and of the output link; it is the caller's to close."""
-    links: list[Link] = []
-    try:
-        for layout in (plan.inputs, plan.outputs):
-            nbytes = plan.depth * layout.slot_nbytes
-            links.append((SharedBuffer.create(nbytes), layout))
-    except BaseException:
-        for buffer, _ in links:
-            buffer.close()
-        raise
-    return links
-
 
 class Workforce:
     """All workers of all roles.
@@ -64,7 +49,6 @@ class Workforce:
     Attributes:
         waiting: Workers that are set up and wait for the shared memory.
         attached: Workers that hold it and can be sent tickets.
-        lost: Places that stay empty: what was put there after a death could not be set up.
     """
 
     def __init__(
@@ -88,24 +72,13 @@ class Workforce:
         self._options = options
         self._selector = selector
         self._set_up = set_up
-        # Infer first: opening a model takes longest.
-        roles: list[Role] = ["infer", "pre", "post"]
-        self._workers = [
-            WorkerId(role, index)
-            for role in roles
-            if role in crews
-            for index in range(len(crews[role].bodies))
-        ]
-        self._board = Board.create(len(self._workers))
+        self._places = Places(crews)
+        self._board = Board.create(len(self._places.all))
         self._watch = Watch({role: crew.timeout_s for role, crew in crews.items()})
         self._processes: dict[WorkerId, WorkerProcess] = {}
-        self._start_deaths: dict[WorkerId, int] = dict.fromkeys(self._workers, 0)
-        self._held: dict[WorkerId, deque[int]] = {worker: deque() for worker in self._workers}
+        self._held: dict[WorkerId, deque[int]] = {worker: deque() for worker in self._places.all}
         self._hung: set[WorkerId] = set()
         self._broken: dict[WorkerId, str] = {}  # killed for what they sent, and what that was
-        self._replaced: set[WorkerId] = set()  # places in which a process has died at work
-        self.lost: set[WorkerId] = set()
-        self._started: set[WorkerId] = set()
 
     @property
     def next_look(self) -> float:
@@ -116,24 +89,28 @@ class Workforce:
         """Say when the supervisor looks at its workers; see `Watch.looked`."""
         self._watch.looked(before, due, now)
 
+    @property
+    def lost(self) -> set[WorkerId]:
+        """Places that stay empty: what was put there after a death could not be set up."""
+        return self._places.lost
+
     def start_eager(self) -> None:
         """Start a process in every place that is to have one from the beginning."""
-        for worker in self._workers:
-            if worker.index < self._crews[worker.role].eager:
+        for worker in self._places.all:
+            if not self._places.is_late(worker):
                 self.start(worker)
 
     def unstarted(self) -> set[WorkerId]:
         """Return the places that have had no process yet."""
-        return set(self._workers) - self._started
+        return self._places.unused()
 
     def start(self, worker: WorkerId) -> None:
         """Start a process in a place that has none."""
-        place = self._workers.index(worker)
+        place = self._places.begin(worker)
         self._board.clear(place)
         body = self._crews[worker.role].bodies[worker.index]
         process = WorkerProcess(worker, place, body, self._options.environ)
         self._processes[worker] = process
-        self._started.add(worker)
         self._selector.register(process.channel, EVENT_READ, partial(self._ready, process))
         self._selector.register(
             process.process.sentinel, EVENT_READ, partial(self._exited, process)
@@ -211,14 +188,11 @@ class Workforce:
         """Stop all workers. Closing twice is harmless."""
         processes = list(self._processes.values())
         for process in processes:
-            if process.worker not in self.attached and self._is_late(process.worker):
+            if process.worker not in self.attached and self._places.is_late(process.worker):
                 process.kill()  # it never had anything to do, so nobody waits until it could
         self._processes.clear()
         stop(processes, grace_s=self._options.grace_s)
         self._board.close()
-
-    def _is_late(self, worker: WorkerId) -> bool:
-        return worker.index >= self._crews[worker.role].eager
 
     def _in_work(self, worker: WorkerId) -> tuple[int, int]:
         return self._board.read(self._processes[worker].place)
@@ -297,20 +271,19 @@ class Workforce:
         if worker not in self.attached:
             if worker in self.waiting:
                 self.waiting.remove(worker)
-            self._start_deaths[worker] += 1
+            deaths = self._places.died_in_set_up(worker)
             log.warning("%s: %s %s during set-up", name, worker, cause)
             if worker in self.lost:
                 return
-            if self._start_deaths[worker] > _START_DEATHS:
-                times = f"{self._start_deaths[worker]} times"
+            if deaths > _START_DEATHS:
+                times = f"{deaths} times"
                 error = WorkerStartError(f"{name}: {worker} {cause} during set-up, {times}")
                 yield from self._give_up(worker, error)
                 return
             self.start(worker)
             return
         self.attached.discard(worker)
-        self._replaced.add(worker)
-        self._start_deaths[worker] = 0
+        self._places.died_at_work(worker)
         hung = worker in self._hung
         self._hung.discard(worker)
         if hung:
@@ -319,20 +292,8 @@ class Workforce:
         yield WorkerExited(worker, cause, culprit, hung)
 
     def _give_up(self, worker: WorkerId, error: GepipeError) -> Iterator[Event]:
-        """Leave a place empty whose device cannot be used; raise where the run needs the place.
-
-        At the beginning, only the device may be to blame: what is wrong with a model is so on each.
-        """
-        left = sum(
-            each.role == "infer" and each not in self.lost and each != worker
-            for each in self._workers
-        )
-        began = worker in self._replaced or self._is_late(worker)
-        if worker.role != "infer" or not (
-            began or (left and isinstance(error, DeviceError | WorkerStartError))
-        ):
-            raise error
-        self.lost.add(worker)
+        """Leave a place empty whose device cannot be used; raise where the run needs the place."""
+        left = self._places.give_up(worker, error)
         log.warning("%s; going on with %d infer worker%s", error, left, "s" * (left != 1))
         yield WorkerLost(worker, error)
 

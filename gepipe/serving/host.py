@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gepipe.errors import BackendError, ClosedError, GepipeError
+from gepipe.runtime.links import Link
 from gepipe.runtime.memory import SharedBuffer, SlotLayout, Slots
-from gepipe.serving.session import Link, Session, SessionLost
+from gepipe.serving.session import Session, SessionLost
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

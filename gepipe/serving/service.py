@@ -28,10 +28,11 @@ from gepipe.pipeline.plan import plan_slots, plan_start
 from gepipe.pipeline.preload import PRELOAD
 from gepipe.runtime.events import Abort, Event, WorkerReady
 from gepipe.runtime.forkserver import start_server
+from gepipe.runtime.links import Link, make_links
 from gepipe.runtime.loop import Loop
 from gepipe.runtime.options import RunOptions
 from gepipe.runtime.worker import ModelInfo
-from gepipe.runtime.workforce import Link, Workforce, make_links
+from gepipe.runtime.workforce import Workforce
 from gepipe.serving.answers import Answers
 from gepipe.serving.events import Answer, Arrived, Cancelled, Drain, WakeAt
 from gepipe.serving.events import Event as ServingEvent

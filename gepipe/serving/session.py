@@ -6,20 +6,17 @@ import math
 import select
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal
 
 from gepipe.errors import GepipeError, WorkerStartError
 from gepipe.runtime.board import Board
 from gepipe.runtime.channel import Message
 from gepipe.runtime.events import Fault, WorkerId
 from gepipe.runtime.forkserver import wake_server
-from gepipe.runtime.memory import SharedBuffer, SlotLayout
+from gepipe.runtime.links import Link
 from gepipe.runtime.process import WorkerProcess, set_up_error, stop
 from gepipe.runtime.watch import HEARTBEAT_S, Watch
 from gepipe.runtime.worker import ModelInfo
-
-#: Memory of the slots of one side, and how they lie in it.
-Link: TypeAlias = tuple[SharedBuffer, SlotLayout]
 
 #: How long a process may take to stop before it is killed.
 _GRACE_S: Final = 1.5
