@@ -197,14 +197,19 @@ class Course:
             behind = self.fans[number]
             self._wait_for(lambda: behind.parts < _PARTS)
             behind.add(part, part.item.source, part.payload, outcome.payload)
-        while fan.group_is_over():
-            if number < len(self.fans):
-                self._close_group(number)
+        self._pass_on(number - 1)
         self._room.notify_all()
 
     def _close_group(self, number: int) -> None:
         self.fans[number].close_group()
         self._feeds[number].wake()
+        self._pass_on(number)
+
+    def _pass_on(self, number: int) -> None:
+        """Close the groups behind a fan that have left it, before anything of the next follows."""
+        while self.fans[number].group_is_over():
+            if number + 1 < len(self.fans):
+                self._close_group(number + 1)
 
     def _finisher(self, number: int) -> Callable[[Open[Any], Gathered], None]:
         """Return what takes the items that a fan has finished."""

@@ -142,22 +142,26 @@ def test_a_run_that_goes_on_at_a_group_has_the_batches_of_the_whole_run(items, g
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=12))
 @settings(max_examples=100, deadline=None)
 def test_parts_of_parts_close_their_groups_in_turn(counts):
-    """A group is over when all its parts are out: once for each group, and not before."""
+    """A group is over when all its parts are out, before any part of the next is: once for each."""
     fan: Fan[int] = Fan(SealedPortions(BATCH), lambda *_: None)
-    over = owed = 0
-    for index, count in enumerate(counts):
-        fan.add(index, "", b"", split(index, [((1,),)] * count))
-        owed += count
-        fan.close_group()
-    while fan.waiting:
-        entries, _ = fan.take(BATCH)
-        for _ in entries:
+    over = settled = 0
+
+    def look() -> None:
+        nonlocal over
+        while fan.group_is_over():
+            over += 1
+
+    arriving = deque(enumerate(counts))
+    while arriving or fan.waiting:
+        if arriving:
+            index, count = arriving.popleft()
+            fan.add(index, "", b"", split(index, [((1,),)] * count))
+            fan.close_group()
+            look()
+        for _ in fan.take(BATCH)[0] if index % 2 or not arriving else ():
             fan.settle(fan.next_part(), b"")
-            owed -= 1
-            while fan.group_is_over():
-                over += 1
-                assert sum(counts[over:]) >= owed or not owed
-                assert sum(counts[over:]) <= owed
-    while fan.group_is_over():
-        over += 1
+            settled += 1
+            look()
+            whole = [n for n in range(index + 1) if sum(counts[: n + 1]) <= settled]
+            assert over == len(whole)
     assert over == len(counts)

@@ -315,3 +315,26 @@ def test_an_item_of_thousands_of_parts_goes_through_in_portions(tmp_path) -> Non
     assert [part["n"] for part in result.value["squares"]] == list(range(5000))
     assert {part["grey"] for part in result.value["squares"]} == {9}
     assert slots < 4 << 20
+
+
+def test_memory_does_not_grow_with_the_number_of_items_and_parts(tmp_path) -> None:
+    """2,000 items of 20 parts: what is between the models is bounded, and so is this process."""
+    (path,) = files(tmp_path / "in", [[50] * 20])
+    with opened(tmp_path, parts=32, batch=8) as pipeline:
+        list(pipeline.run([path] * 200))
+        before, most = resident(), [0, 0]
+        count = 0
+        for result in pipeline.run([path] * 2000):
+            count += len(result.value["squares"])
+            (fan,) = pipeline._supervisor._run.fans
+            most = [max(most[0], fan.items), max(most[1], fan.parts)]
+
+        assert count == 40_000
+        assert most[0] <= 48
+        assert most[1] <= 48 * 20
+        assert resident() - before < 16 << 20
+
+
+def resident() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
