@@ -3,6 +3,7 @@
 All take and return `(height, width, channels)` arrays, and all sizes are `[height, width]`; one
 number means a square. Each keeps `meta["scale"]` and `meta["pad"]` up to date, both `[y, x]`, so
 that a point found in the result maps back to the original exactly: `(point - pad) / scale`.
+`meta["canvas"]` is the size of the result.
 """
 
 from __future__ import annotations
@@ -124,3 +125,4 @@ def note(meta: Meta, before: tuple[int, ...], placement: Placement) -> None:
         pad[0] * ratio[0] + placement.offset[0],
         pad[1] * ratio[1] + placement.offset[1],
     ]
+    meta["canvas"] = list(placement.canvas)
