@@ -6,8 +6,10 @@ import os
 import re
 import stat
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from gepipe.errors import ConfigError
 from gepipe.io.frames import FrameReader
 from gepipe.io.source import PLUGIN_CONFIG, Entry
 from gepipe.io.walk import expand
@@ -124,8 +126,11 @@ class VideoFiles:
         """Enumerate the videos, not their frames; their payload is the path's bytes.
 
         Raises:
-            ConfigError: A folder or glob holds no video, or the only path does not exist.
+            ConfigError: A folder or glob holds no video, the only path does not exist, or the
+                library that decodes videos is not installed.
         """
+        if find_spec("av") is None:
+            raise ConfigError("videos need the package av: pip install 'gepipe[video]'")
         for path in self.paths:
             name = os.fsencode(path)
             if is_address(name):

@@ -33,6 +33,11 @@ def is_glob(path: bytes) -> bool:
     return any(char in path for char in b"*?[")
 
 
+def is_image(path: str) -> bool:
+    """Whether a path's ending is one of an image."""
+    return path.lower().endswith(IMAGE_EXTENSIONS)
+
+
 def shown(path: bytes) -> str:
     """Return `path` as messages quote it."""
     return repr(os.fsdecode(path))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from gepipe.errors import ConfigError
 from gepipe.io.failures import beside
 from gepipe.io.files import FileReader
+from gepipe.io.frames import FrameReader
 from gepipe.io.job import Job as JobFile
 from gepipe.io.outputs import files_of
 from gepipe.io.textfiles import TextFiles
@@ -48,7 +49,7 @@ def require_apart(
             raise ConfigError(f"sink: {str(place)!r} is {what}; write to another file")
     _require_apart_from_pictures(source, sink, entries)
     own = _written_before(sink)
-    if not written or (own and resume) or not isinstance(source.reader, FileReader):
+    if not written or (own and resume) or not _has_paths(source):
         return
     names = {os.fsencode(path.name) for path in written.values()}
     for entry in entries():
@@ -63,9 +64,9 @@ def require_apart(
 def _require_apart_from_pictures(
     source: Source, sink: Sink, entries: Callable[[], Iterable[Entry]]
 ) -> None:
-    """Check that a sink's folder of pictures, whose old ones a run removes, holds no input."""
-    folder = _identity(getattr(sink, "pictures", ""))
-    if folder is None or not isinstance(source.reader, FileReader):
+    """Check that a sink's folder of drawn pictures or films, which go at a run, holds no input."""
+    folder = _identity(getattr(sink, "pictures", getattr(sink, "films", "")))
+    if folder is None or not _has_paths(source):
         return
     elsewhere: set[bytes] = set()
     for entry in entries():
@@ -74,10 +75,15 @@ def _require_apart_from_pictures(
             continue
         if _identity(parent) == folder:
             raise ConfigError(
-                f"sink: the folder of pictures holds an input, {entry.source!r}; "
+                f"sink: the folder of what is drawn holds an input, {entry.source!r}; "
                 "write to another folder"
             )
         elsewhere.add(parent)
+
+
+def _has_paths(source: Source) -> bool:
+    """Whether the payload of an entry is a path."""
+    return isinstance(source.reader, FileReader | FrameReader)
 
 
 def _identity(path: str | bytes | os.PathLike[str]) -> tuple[int, ...] | None:

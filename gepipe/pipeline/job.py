@@ -17,6 +17,7 @@ from gepipe.io.lines import TextLines
 from gepipe.io.manifest import Manifest
 from gepipe.io.outputs import Outputs
 from gepipe.io.videos import VideoFiles, is_video
+from gepipe.io.walk import is_image
 from gepipe.ops.text import Tokenize
 from gepipe.pipeline.apart import require_apart
 from gepipe.pipeline.assembly import Plan, assemble, plan
@@ -297,14 +298,24 @@ def chosen_source(spec: PipelineSpec, inputs: Sequence[str] = ()) -> Source:
         if spec.source is None:
             raise ConfigError(f"{spec.name}: there is no source; set `source:` or give --input")
         return cast("Source", spec.source)
+    # Not validated as YAML: a path may be any bytes.
+    return cast("Source", _with_path(_source_for(spec, inputs), "--input", list(inputs)))
+
+
+def _source_for(spec: PipelineSpec, inputs: Sequence[str]) -> Any:
+    """Return the YAML's source, or one of the kind of the inputs where they are of another kind.
+
+    Pictures and videos take each other's place: a pipeline for the ones works on the others.
+    """
     if spec.source is None:
-        # Not validated as YAML: a path may be any bytes.
-        texts = bool(spec.pre.ops) and isinstance(spec.pre.ops[0], Tokenize)
-        default: Any = TextLines(".") if texts else ImageFiles(".")
-        if not texts and all(is_video(path) for path in inputs):
-            default = VideoFiles(".")
-        return cast("Source", _with_path(default, "--input", list(inputs)))
-    return cast("Source", _with_path(spec.source, "--input", list(inputs)))
+        if spec.pre.ops and isinstance(spec.pre.ops[0], Tokenize):
+            return TextLines(".")
+        return VideoFiles(".") if all(map(is_video, inputs)) else ImageFiles(".")
+    if isinstance(spec.source, ImageFiles) and all(map(is_video, inputs)):
+        return VideoFiles(".")
+    if isinstance(spec.source, VideoFiles) and all(map(is_image, inputs)):
+        return ImageFiles(".")
+    return spec.source
 
 
 def _paths(inputs: object) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gepipe.errors import ConfigError, StageError
 from gepipe.io.failures import Failure
 from gepipe.io.jsonl import JsonlSink, encode_json
+from gepipe.io.videos import VideoFiles
 from gepipe.pipeline.job import Job, failures_left
 from gepipe.pipeline.single import require_one_model
 from gepipe.runtime.statistics import StageStatistics, Statistics
@@ -55,6 +56,10 @@ class RemoteJob(Job):
         super().__init__(spec, inputs=inputs, output=output, resume=resume, limit=limit)
         self._address = address
         self._options = options
+        if isinstance(self._source, VideoFiles):
+            raise ConfigError(
+                "source: frames of videos are not sent to a server; leave --via out to run here"
+            )
         if getattr(self._sink.encoder, "takes_origin", False):
             raise ConfigError(
                 f"sink: {type(self._sink).__name__} is told by the pre stage what an input was, "

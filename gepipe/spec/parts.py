@@ -20,6 +20,7 @@ from pydantic.errors import PydanticUserError
 
 from gepipe import plugins
 from gepipe.errors import InternalError, PluginError
+from gepipe.io.videos import is_video
 from gepipe.spec.explain import Issue, issues_of, nested, problem
 from gepipe.spec.paths import resolve_fields
 from gepipe.spec.units import shown
@@ -175,7 +176,8 @@ def source_of(value: Any, base: Path | None = None) -> Any:
         isinstance(value, Sequence) and value and all(isinstance(v, str | PurePath) for v in value)
     ):
         paths = value if isinstance(value, str) else [str(path) for path in value]
-        return build("sources", "images", paths, base)
+        videos = all(map(is_video, [paths] if isinstance(paths, str) else paths))
+        return build("sources", "videos" if videos else "images", paths, base)
     if not isinstance(value, Mapping) or not value:
         wanted = "a path, a list of paths, or a mapping such as {images: photos/}"
         raise problem(f"expected {wanted}, got {shown(value)}")

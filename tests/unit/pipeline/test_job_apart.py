@@ -141,3 +141,25 @@ def test_films_of_pictures_are_refused():
         Job(spec).run()
     assert any("makes films of videos" in error for error in sink_errors(spec))
     assert not Path("out.jsonl").exists()
+
+
+@pytest.mark.parametrize("name", ["clips/a.jsonl.mp4", "clips/b.mp4"])
+def test_a_video_is_not_written_over(place, name):
+    (place / "clips").mkdir()
+    Path(name).write_text("precious")
+    spec = load("pipeline.yaml", ["source={videos: clips}", f"sink={{jsonl: '{name}'}}"])
+
+    with pytest.raises(ConfigError, match="is an input"):
+        Job(spec).run()
+
+    assert Path(name).read_text() == "precious"
+
+
+def test_a_folder_of_films_holds_no_video_that_is_read(place):
+    (place / "clips").mkdir()
+    (place / "clips/000-a.mp4").write_text("precious")
+    sink = "sink={video: {path: out.jsonl, folder: clips}}"
+    spec = load("pipeline.yaml", ["source={videos: clips}", sink])
+
+    with pytest.raises(ConfigError, match="holds an input"):
+        Job(spec).run()

@@ -84,3 +84,58 @@ def test_an_empty_output_and_an_unknown_ending_are_refused():
 def test_a_share_of_an_unknown_number_says_what_helps():
     with pytest.raises(ConfigError, match=r"1.0% of the inputs, .* set max_failures to a number"):
         failures_left(loads(YAML), None)
+
+
+@pytest.mark.parametrize(
+    ("written", "inputs", "kind"),
+    [
+        ("photos", ["a.jpg"], "ImageFiles"),
+        ("photos", ["a.mp4", "b.AVI"], "VideoFiles"),
+        ("photos", ["rtsp://camera/1"], "VideoFiles"),
+        ("photos", ["a.mp4", "b.jpg"], "ImageFiles"),
+        ("{videos: clips}", ["a.mp4"], "VideoFiles"),
+        ("{videos: clips}", ["clips2"], "VideoFiles"),
+        ("{videos: clips}", ["a.jpg"], "ImageFiles"),
+        ("clip.mp4", [], "VideoFiles"),
+        ("[clip.mp4, rtsp://camera/1]", [], "VideoFiles"),
+        ("[clip.mp4, a.jpg]", [], "ImageFiles"),
+        ("null", ["a.mp4"], "VideoFiles"),
+        ("null", ["a.png"], "ImageFiles"),
+        ("{list: names.txt}", ["a.mp4"], "FileList"),
+    ],
+)
+def test_pictures_and_videos_take_each_others_place(written, inputs, kind):
+    job = Job(loads(YAML.replace("source: photos", f"source: {written}")), inputs=inputs)
+
+    assert type(job._source).__name__ == kind
+    if inputs and kind != "FileList":
+        assert job._source.paths == tuple(inputs)
+
+
+def test_options_of_the_videos_stay_for_others():
+    text = YAML.replace("source: photos", "source: {videos: {paths: clips, every: 5, stop: 1m}}")
+
+    source = Job(loads(text), inputs=["b.mp4"])._source
+
+    assert (source.paths, source.every, source.stop) == (("b.mp4",), 5, 60.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ("every: 0", "every is 0; expected at least 1"),
+        ("fps: 0", "fps is 0.0; expected more than 0"),
+        ("start: soon", "start: expected a duration"),
+        ("start: 5s, stop: 5s", "stop is 5.0 s; expected more than start"),
+        ("timeout: 0", "timeout: expected a duration of more than 0"),
+        ("memory: lots", "memory: expected a size"),
+        ("ever: 5", "did you mean 'every'"),
+    ],
+)
+def test_a_wrong_option_of_videos_is_told(options, says):
+    text = YAML.replace("source: photos", f"source: {{videos: {{paths: clips, {options}}}}}")
+
+    with pytest.raises(ConfigError) as caught:
+        loads(text)
+
+    assert says in str(caught.value)
