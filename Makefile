@@ -8,6 +8,9 @@ WORKERS ?= 2
 SAMPLES ?= classify
 ARGS    ?=
 
+# What `make run` runs: classify, detect, detect-classify, detect-video, embed, ocr.
+PIPELINE ?= classify
+
 VENV1   := .cache/venv-numpy1
 PY1     := $(VENV1)/bin/python
 
@@ -41,8 +44,9 @@ large-samples: $(STAMP)  ## Fetch the large samples (280 MB), as far as they can
 	@for name in detect detect-video ocr; do \
 	  $(PY) -m samples.fetch $$name || echo "without $$name, its tests are left out"; done
 
-run: samples  ## Classify the sample photos
-	$(VENV)/bin/gepipe run pipelines/classify.yaml $(ARGS)
+run: $(STAMP)  ## Run a ready pipeline on its samples: make run PIPELINE=ocr
+	@$(PY) -m samples.fetch $(PIPELINE)
+	$(VENV)/bin/gepipe run pipelines/$(PIPELINE).yaml $(ARGS)
 
 serve: samples  ## Serve the sample pipeline with Triton on 127.0.0.1, port 8000
 	@$(VENV)/bin/gepipe triton install
@@ -76,7 +80,7 @@ clean:  ## Remove what was made; the cache of downloads in the home folder stays
 $(STAMP): pyproject.toml
 	$(check-python)
 	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet -e '.[parquet,samples,test,text,triton]'
+	$(PY) -m pip install --quiet -e '.[parquet,samples,test,text,track,triton,video]'
 	@touch $@
 
 $(VENV)/.lint: pyproject.toml | $(STAMP)
@@ -86,5 +90,5 @@ $(VENV)/.lint: pyproject.toml | $(STAMP)
 $(STAMP1): pyproject.toml constraints-numpy1.txt
 	$(check-python)
 	$(PYTHON) -m venv $(VENV1)
-	$(PY1) -m pip install --quiet -c constraints-numpy1.txt -e '.[parquet,samples,test,text]'
+	$(PY1) -m pip install --quiet -c constraints-numpy1.txt -e '.[parquet,samples,test,text,track,video]'
 	@touch $@
