@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,17 @@ def shown(image: Any) -> Any:
     return np.full(4, number_in(image), np.float32)
 
 
-def found(outputs: Any, slow: float = 0.01, bad: tuple[int, ...] = ()) -> dict[str, Any]:
-    """Find an object that walks to the right, as a detector would; the frames `bad` fail."""
+def found(
+    outputs: Any, slow: float = 0.01, bad: tuple[int, ...] = (), fatal: int = -1
+) -> dict[str, Any]:
+    """Find an object that walks to the right, as a detector would.
+
+    The frames `bad` fail, and the frame `fatal` ends the worker.
+    """
     pause(slow)
     number = round((float(outputs["y"][0]) - 1) / 2)
+    if number == fatal:
+        os._exit(3)
     if number in bad:
         raise ValueError(f"frame {number} is bad")
     left = 4 + number % 60

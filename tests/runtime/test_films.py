@@ -211,6 +211,20 @@ def test_tracks_are_the_same_in_a_run_that_was_resumed(tmp_path, job):
     assert last["counts"] == {"a": 1}
 
 
+def test_tracks_go_on_with_new_numbers_behind_a_worker_that_died(tmp_path, job):
+    sink = JsonlSink(str(tmp_path / "out.jsonl"))
+
+    report = job(sink, track=True, fatal=10).run()
+
+    assert (report.total, report.failed) == (55, 1)
+    results = [line["result"] for line in lines_of(sink.path)]
+    tracks = [(each["detections"][0]["track"], each.get("counted_from")) for each in results]
+    assert tracks[:10] == [(1, None)] * 10
+    assert tracks[10:29] == [(11001, 11)] * 19  # a number that none had, in the rest of that video
+    assert tracks[29:] == [(1, None)] * 25
+    assert results[28]["counts"] == {"b": 1}
+
+
 def test_a_killed_encoder_ends_the_run_and_resume_mends_it(tmp_path, job):
     sink = VideoSink(str(tmp_path / "out.jsonl"), crf=12)
     first = job(sink)
