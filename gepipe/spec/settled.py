@@ -44,8 +44,9 @@ def said_by_profile(spec: PipelineSpec) -> Iterator[tuple[str, int | str]]:
     if spec.profile is None:
         return
     profile = complete(spec.profile)
-    if (batch := wished_batch(spec)) is not None:
-        yield "batch_size", batch
+    wished = [batch for leg in spec.legs if (batch := wished_batch(leg)) is not None]
+    if wished:
+        yield "batch_size", wished[0]
     if spec.max_wait is None and profile.max_wait is not None:
         yield "max_wait", f"{profile.max_wait * 1000:g}ms"
     infers = [stage for stage in spec.stages if stage.role == "infer"]
