@@ -1,0 +1,169 @@
+"""Parts on their way: what travels, what shapes they tell, and what becomes of odd ones."""
+
+from __future__ import annotations
+
+import marshal
+import pickle
+
+import numpy as np
+import pytest
+
+from gepipe.errors import ItemError
+from gepipe.io.original import Original
+from gepipe.ops.crop import Crop, Whole
+from gepipe.ops.decode import DecodeImage
+from gepipe.ops.image import CenterCrop
+from gepipe.ops.parts import Splitter
+from gepipe.ops.resize import Resize
+from gepipe.ops.tensor import Normalize, ToTensor
+from gepipe.ops.user import Python
+from gepipe.pipeline.meta import decode, encode
+from gepipe.pipeline.split import Cut, CutReader, Split, tells_shapes
+from gepipe.pipeline.stash import Stash, taken_out
+from tests.chains import picture
+
+BOX = {"box": [0, 0, 8, 8], "n": 1}
+TEXT = Crop(height=48, widths=(160, 320))
+TENSOR = (Normalize(scale=1 / 255), ToTensor())
+
+
+def made(split, record, meta=None):
+    head, parts = marshal.loads(split(record, meta or {}))
+    return marshal.loads(head), [(decode(facts), shapes) for facts, shapes in parts]
+
+
+def test_facts_travel_and_the_record_stays_with_the_item() -> None:
+    record = {"boxes": [BOX, {"box": [8, 0, 16, 8]}], "more": 3}
+    (kept, meta, key), parts = made(Split(Crop(), (), False), record, {"width": 16})
+
+    assert pickle.loads(kept) == record
+    assert (decode(meta), key) == ({"width": 16}, "boxes")
+    assert parts == [(BOX, ()), ({"box": [8, 0, 16, 8]}, ())]
+
+
+def test_parts_tell_their_row_shapes() -> None:
+    record = {"lines": [{"box": [0, 0, 100, 20]}, {"box": [0, 0, 30, 20]}]}
+    _, parts = made(Split(TEXT, TENSOR, True), record)
+
+    assert [shapes for _, shapes in parts] == [((3, 48, 320),), ((3, 48, 160),)]
+
+
+def test_an_odd_part_gets_some_shape_and_fails_only_where_it_is_cut() -> None:
+    ops = (CenterCrop(16), ToTensor())
+    record = {"boxes": [{"box": [0, 0, 40, 40]}, {"box": [0, 0, 4, 4]}]}
+    _, parts = made(Split(Crop(), ops, True), record)
+
+    assert [shapes for _, shapes in parts] == [((3, 16, 16),), ((3, 16, 16),)]
+
+
+@pytest.mark.parametrize(
+    ("splitter", "ops", "tells"),
+    [
+        (TEXT, TENSOR, True),
+        (Crop(), (Resize((4, 4)), ToTensor()), True),
+        (Crop(), (Python(len), ToTensor()), False),
+        (Crop(), (CenterCrop(5000),), False),
+        (type("Own", (Splitter,), {})(), TENSOR, False),
+    ],
+)
+def test_whether_shapes_are_told(splitter, ops, tells) -> None:
+    assert tells_shapes(splitter, ops) is tells
+
+
+def test_facts_must_be_small_and_plain() -> None:
+    split = Split(Crop(), (), False)
+    with pytest.raises(ItemError, match=r"facts of a part take .* at most 65,536"):
+        split({"boxes": [{**BOX, "more": "x" * 70_000}]}, {})
+    with pytest.raises(ItemError, match="no plain value"):
+        split({"boxes": [{**BOX, "more": object()}]}, {})
+
+
+class Two(Whole):
+    def parts(self, value, meta):  # noqa: ARG002
+        return [{}, {}]
+
+
+def test_a_single_part_is_one() -> None:
+    with pytest.raises(ItemError, match="made 2 parts, not one"):
+        Split(Two(), (), False)({"boxes": []}, {})
+
+
+class Counting:
+    """A reader that says how often it was asked."""
+
+    def __init__(self) -> None:
+        self.reads: list[bytes] = []
+
+    def read(self, payload):
+        self.reads.append(payload)
+        return payload
+
+
+def reader(color="rgb", before=()):
+    counting = Counting()
+    original = Original.of(counting, [DecodeImage(color=color)])
+    return CutReader(counting, original, color, True, before), counting
+
+
+def test_the_parts_of_an_item_share_one_decode() -> None:
+    cut, counting = reader()
+    first, second = picture([10, 20]), picture([30])
+    step = Cut(Crop())
+    values = []
+    for payload, box in [(first, 0), (first, 8), (second, 0), (first, 0)]:
+        meta = {}
+        part = cut.read((payload, encode({"box": [box, 0, box + 8, 8]})))
+        values.append(int(step(part, meta).mean()))
+        assert (meta["height"], meta["width"]) == (8, 8)
+        assert meta["part"] == {"box": [box, 0, box + 8, 8]}
+
+    assert values == [10, 20, 30, 10]
+    assert counting.reads == [first, second, first]
+
+
+@pytest.mark.parametrize("color", ["rgb", "bgr"])
+def test_the_colour_order_is_the_pipelines_and_nobody_writes_into_the_picture(color) -> None:
+    import cv2
+
+    pixels = np.zeros((8, 8, 3), np.uint8)
+    pixels[..., 2] = 200  # red, as OpenCV has it
+    payload = cv2.imencode(".png", pixels)[1].tobytes()
+    part = reader(color)[0].read((payload, encode({})))
+    seen = part.picture()
+
+    assert part.color == color
+    assert seen[0, 0].tolist() == ([200, 0, 0] if color == "rgb" else [0, 0, 200])
+    with pytest.raises(ValueError, match="read-only"):
+        seen[0, 0] = 1
+
+
+def test_parts_of_parts_lie_in_the_picture_of_the_part() -> None:
+    cut, counting = reader(before=(Crop(),))
+    payload = picture([10, 20, 30])
+    outer = (payload, encode({"box": [8, 0, 24, 8]}))
+    parts = [cut.read((outer, encode({"box": [x, 0, x + 8, 8]}))) for x in (0, 8)]
+
+    assert [int(Cut(Crop())(part, {}).mean()) for part in parts] == [20, 30]
+    assert counting.reads == [payload]
+
+
+def test_what_is_no_picture_is_said() -> None:
+    cut, _ = reader()
+    cut.decodes = False
+    with pytest.raises(ItemError, match="parts are cut out of pictures, but the input is bytes"):
+        cut.read((b"text", encode({}))).picture()
+
+
+def test_large_payloads_lie_where_other_processes_find_them() -> None:
+    stash, large = Stash(), bytes(range(256)) * 100
+    small = stash.put(1, b"small")
+    place = stash.put(2, large)
+
+    assert small == taken_out(small) == b"small"
+    assert place != large
+    assert taken_out(place) == large
+    assert marshal.loads(marshal.dumps(place)) == place
+    stash.drop(1)
+    stash.drop(2)
+    with pytest.raises(ItemError, match="the input is gone"):
+        taken_out(place)
