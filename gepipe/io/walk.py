@@ -38,6 +38,15 @@ def is_image(path: str) -> bool:
     return path.lower().endswith(IMAGE_EXTENSIONS)
 
 
+def holds(path: str, endings: tuple[str, ...]) -> bool:
+    """Whether a path is a folder with a file in it, or below, that has one of the endings."""
+    folder = os.fsencode(path)
+    wanted = tuple(os.fsencode(ending) for ending in endings)
+    return os.path.isdir(folder) and any(
+        found != folder for found in walk(folder, recursive=True, extensions=wanted)
+    )
+
+
 def shown(path: bytes) -> str:
     """Return `path` as messages quote it."""
     return repr(os.fsdecode(path))

@@ -21,11 +21,11 @@ from gepipe.pipeline import followers, neighbours
 from gepipe.pipeline.apart import require_apart
 from gepipe.pipeline.assembly import Plan, knows, plan, require_memory
 from gepipe.pipeline.bodies import InferBody
+from gepipe.pipeline.chosen import chosen_source
 from gepipe.pipeline.conversion import prepare
 from gepipe.pipeline.crews import pickled, worker_environment
 from gepipe.pipeline.feeds import require_frames
 from gepipe.pipeline.findings import Findings, Preparation
-from gepipe.pipeline.job import chosen_source
 from gepipe.pipeline.plan import StartPlan, plan_slots, plan_start
 from gepipe.pipeline.trial import Trial
 from gepipe.runtime.probe import set_up

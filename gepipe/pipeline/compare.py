@@ -16,7 +16,7 @@ from gepipe.models.kind import kind_of
 from gepipe.ops.op import Meta, Op
 from gepipe.ops.plan import plan_post, plan_pre
 from gepipe.pipeline.check import open_model
-from gepipe.pipeline.job import chosen_source
+from gepipe.pipeline.chosen import chosen_source
 from gepipe.pipeline.pipeline import Pipeline, Result
 from gepipe.pipeline.plan import plan_start
 from gepipe.pipeline.single import require_one_model

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
-
-from pydantic_core import PydanticCustomError
+from typing import TYPE_CHECKING
 
 from gepipe.errors import ConfigError, StageError
-from gepipe.io.files import ImageFiles
-from gepipe.io.lines import TextLines
 from gepipe.io.manifest import Manifest
 from gepipe.io.outputs import Outputs
-from gepipe.io.videos import VideoFiles, is_video
-from gepipe.io.walk import is_image
-from gepipe.ops.text import Tokenize
 from gepipe.pipeline.apart import require_apart
 from gepipe.pipeline.assembly import Plan, assemble, plan
+from gepipe.pipeline.chosen import chosen_sink, chosen_source, path_of, paths_of
 from gepipe.pipeline.feeds import InFlight, has_frames, listed_feed, require_frames
 from gepipe.runtime.options import Start
 from gepipe.spec.normal import difference, normal_form
-from gepipe.spec.parts import shorthand_of, sink_of
 from gepipe.video.feed import VideoFeed
 
 if TYPE_CHECKING:
-    from gepipe.io.sink import Sink
-    from gepipe.io.source import Source
     from gepipe.pipeline.chain import Chain
     from gepipe.runtime.events import Outcome
     from gepipe.runtime.feed import Feed
@@ -94,12 +84,12 @@ class Job:
         Raises:
             ConfigError: Source or sink is missing, or an argument is of another kind.
         """
-        inputs, output = _paths(inputs), _path(output)
+        inputs, output = paths_of(inputs), path_of(output)
         if limit is not None and (type(limit) is not int or limit < 1):
             raise ConfigError(f"limit: expected a whole number of at least 1, got {limit!r}")
         self._spec = spec
         self._source = chosen_source(spec, inputs)
-        self._sink = _sink(spec, output)
+        self._sink = chosen_sink(spec, output)
         self._resume = resume
         self._limit = limit
         self._supervisor: Supervisor | Chain | None = None
@@ -286,94 +276,3 @@ def failures_left(spec: PipelineSpec, total: int | None, failed: int = 0) -> int
             "(--set max_failures=…), or run without --resume to start anew"
         )
     return left
-
-
-def chosen_source(spec: PipelineSpec, inputs: Sequence[str] = ()) -> Source:
-    """Return the YAML's source, or the one that `--input` asks for.
-
-    Raises:
-        ConfigError: There is none, or it takes no such paths.
-    """
-    if not inputs:
-        if spec.source is None:
-            raise ConfigError(f"{spec.name}: there is no source; set `source:` or give --input")
-        return cast("Source", spec.source)
-    # Not validated as YAML: a path may be any bytes.
-    return cast("Source", _with_path(_source_for(spec, inputs), "--input", list(inputs)))
-
-
-def _source_for(spec: PipelineSpec, inputs: Sequence[str]) -> Any:
-    """Return the YAML's source, or one of the kind of the inputs where they are of another kind.
-
-    Pictures and videos take each other's place: a pipeline for the ones works on the others.
-    """
-    if spec.source is None:
-        if spec.pre.ops and isinstance(spec.pre.ops[0], Tokenize):
-            return TextLines(".")
-        return VideoFiles(".") if all(map(is_video, inputs)) else ImageFiles(".")
-    if isinstance(spec.source, ImageFiles) and all(map(is_video, inputs)):
-        return VideoFiles(".")
-    if isinstance(spec.source, VideoFiles) and all(map(is_image, inputs)):
-        return ImageFiles(".")
-    return spec.source
-
-
-def _paths(inputs: object) -> tuple[str, ...]:
-    """Return the paths of a job's inputs as text.
-
-    Raises:
-        ConfigError: They are no list of paths.
-    """
-    if isinstance(inputs, str | bytes | os.PathLike) or not isinstance(inputs, Iterable):
-        raise ConfigError(f"inputs: expected a list of paths, got {inputs!r}")
-    paths = []
-    for number, path in enumerate(inputs):
-        if not isinstance(path, str | os.PathLike):
-            raise ConfigError(
-                f"inputs[{number}]: expected a path, got {type(path).__name__}; a job reads files, "
-                "Pipeline.run takes bytes and arrays"
-            )
-        paths.append(os.fsdecode(path))
-    return tuple(paths)
-
-
-def _path(output: object) -> str | None:
-    if output is None:
-        return None
-    if not isinstance(output, str | os.PathLike):
-        raise ConfigError(f"output: expected a path, got {output!r}")
-    return os.fsdecode(output)
-
-
-def _sink(spec: PipelineSpec, output: str | None) -> Sink:
-    if output is None:
-        if spec.sink is None:
-            raise ConfigError(f"{spec.name}: there is no sink; set `sink:` or give --output")
-        return cast("Sink", spec.sink)
-    if spec.sink is not None and output:
-        path = Path(cast("Sink", spec.sink).path)
-        if output.endswith("/") or Path(output).is_dir():
-            output = os.path.join(output, path.name)  # noqa: PTH118 - any bytes, as text
-        if Path(output).suffix == path.suffix:
-            return cast("Sink", _with_path(spec.sink, "--output", [output]))
-    try:
-        named = sink_of(os.fsencode(output).decode("utf-8", "replace"))  # which one it asks for
-    except PydanticCustomError as error:
-        raise ConfigError(f"--output: {error.message()}") from None
-    # The YAML's sink keeps its other options. A path may be any bytes.
-    sink = spec.sink if type(named) is type(spec.sink) else named
-    return cast("Sink", _with_path(sink, "--output", [output]))
-
-
-def _with_path(plugin: Any, option: str, paths: list[str]) -> Any:
-    """Return a source or a sink with other paths in the field that a bare value goes to."""
-    field = shorthand_of(type(plugin))
-    if field is None:
-        raise ConfigError(f"{option}: a {type(plugin).__name__} takes no path")
-    several = isinstance(getattr(plugin, field), tuple)
-    if len(paths) > 1 and not several:
-        raise ConfigError(f"{option}: a {type(plugin).__name__} takes one path, got {len(paths)}")
-    try:
-        return replace(plugin, **{field: tuple(paths) if several else paths[0]})
-    except ValueError as error:  # an empty path
-        raise ConfigError(f"{option}: {error}") from error

@@ -139,3 +139,24 @@ def test_a_wrong_option_of_videos_is_told(options, says):
         loads(text)
 
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "files", "kind"),
+    [
+        ("photos", ["sub/a.mp4"], "VideoFiles"),
+        ("photos", ["a.mp4", "b.jpg"], "ImageFiles"),
+        ("photos", [], "ImageFiles"),
+        ("{videos: clips}", ["sub/a.jpg"], "ImageFiles"),
+        ("{videos: clips}", ["a.mp4", "b.jpg"], "VideoFiles"),
+        ("null", ["a.mp4"], "VideoFiles"),
+    ],
+)
+def test_a_folder_is_of_the_kind_of_what_is_in_it(written, files, kind):
+    Path("in/sub").mkdir(parents=True)
+    for name in files:
+        (Path("in") / name).touch()
+
+    job = Job(loads(YAML.replace("source: photos", f"source: {written}")), inputs=["in"])
+
+    assert type(job._source).__name__ == kind
