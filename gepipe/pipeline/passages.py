@@ -43,6 +43,7 @@ class FirstFeed(Feed):
         except Exception as error:  # noqa: BLE001 - what is on its way goes to its end first
             self.error = error
             return Portion([], ended=True)
+        self.total = self._feed.total  # of a source that learns it at its end
         for entry in portion.entries:
             self._payloads[self._next] = entry.payload
             self._next += 1

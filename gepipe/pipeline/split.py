@@ -7,6 +7,7 @@ result ─▶ Split ─▶ facts of each part ─▶ CutReader ─▶ Cut ─▶
 from __future__ import annotations
 
 import marshal
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Facts of a part, in bytes: they travel four times between processes.
 _FACTS_MAX: Final = 64 << 10
+#: Pictures, in bytes, that a worker keeps.
+_KEPT_NBYTES: Final = 64 << 20
 #: A size to ask operators with whether they tell what they make of one.
 _ANY_SIZE: Final = (64, 64)
 
@@ -142,7 +145,10 @@ class Cut(Op):
 
 @dataclass
 class CutReader:
-    """Reads parts: the picture that a part lies in, which the parts of an item share.
+    """Reads parts: the pictures that they lie in, which the parts of an item share.
+
+    Parts of one shape are batched, so that those of an item come in several batches, mixed with
+    those of its neighbours: the last pictures are kept.
 
     Attributes:
         reader: The source's reader.
@@ -157,7 +163,9 @@ class CutReader:
     color: Literal["rgb", "bgr"]
     decodes: bool
     before: tuple[Splitter, ...] = ()
-    _kept: dict[int, tuple[Any, Any]] = field(default_factory=dict, init=False, repr=False)
+    _kept: OrderedDict[Any, NDArray[Any]] = field(
+        default_factory=OrderedDict, init=False, repr=False
+    )
 
     def attach(self, buffer: SharedBuffer) -> None:
         """Take the memory that payloads point into."""
@@ -176,11 +184,14 @@ class CutReader:
         return Part(lambda: self._picture(where, depth), decode(facts), color or self.color)
 
     def _picture(self, payload: Any, depth: int) -> NDArray[Any]:
-        """Return the picture that parts of this depth lie in; the last one is kept."""
-        kept = self._kept.get(depth)
-        if kept is not None and kept[0] == payload:
-            return kept[1]  # type: ignore[no-any-return]
-        self._kept.pop(depth, None)  # the two need not be in memory together
+        """Return the picture that parts of this depth lie in."""
+        kept, key = self._kept, (depth, payload)
+        if key in kept:
+            kept.move_to_end(key)
+            return kept[key]
+        room = _KEPT_NBYTES - sum(picture.nbytes for picture in kept.values())
+        while kept and room < next(reversed(kept.values())).nbytes:  # as large as the last one
+            room += kept.popitem(last=False)[1].nbytes
         if depth:
             where, facts = payload
             part = self._part(where, facts, depth - 1)
@@ -192,7 +203,7 @@ class CutReader:
 
                 picture = cv2.cvtColor(picture, cv2.COLOR_BGR2RGB)
         picture.flags.writeable = False
-        self._kept[depth] = (payload, picture)
+        kept[key] = picture
         return picture  # type: ignore[no-any-return]
 
     def _whole(self, payload: Any) -> NDArray[Any]:

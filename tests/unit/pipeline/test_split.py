@@ -118,7 +118,20 @@ def test_the_parts_of_an_item_share_one_decode() -> None:
         assert meta["part"] == {"box": [box, 0, box + 8, 8]}
 
     assert values == [10, 20, 30, 10]
-    assert counting.reads == [first, second, first]
+    assert counting.reads == [first, second]
+
+
+def test_pictures_are_kept_up_to_a_limit(monkeypatch) -> None:
+    import gepipe.pipeline.split as module
+
+    monkeypatch.setattr(module, "_KEPT_NBYTES", 3 * 8 * 8 * 3)
+    cut, counting = reader()
+    payloads = [picture([value]) for value in range(5)]
+    for index in (0, 1, 2, 0, 3, 0, 1, 4, 4):
+        part = cut.read((payloads[index], encode({"box": [0, 0, 8, 8]})))
+        assert int(part.picture().mean()) == index
+
+    assert [payloads.index(each) for each in counting.reads] == [0, 1, 2, 3, 1, 4]
 
 
 @pytest.mark.parametrize("color", ["rgb", "bgr"])
