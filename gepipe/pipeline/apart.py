@@ -64,8 +64,9 @@ def require_apart(
 def _require_apart_from_pictures(
     source: Source, sink: Sink, entries: Callable[[], Iterable[Entry]]
 ) -> None:
-    """Check that a sink's folder of drawn pictures or films, which go at a run, holds no input."""
-    folder = _identity(getattr(sink, "pictures", getattr(sink, "films", "")))
+    """Check that a sink's folder of what is drawn, which goes at a new run, holds no input."""
+    drawn = (getattr(sink, name, None) for name in ("pictures", "films", "sheets"))
+    folder = _identity(next(filter(None, drawn), ""))
     if folder is None or not _has_paths(source):
         return
     elsewhere: set[bytes] = set()

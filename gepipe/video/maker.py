@@ -89,11 +89,13 @@ class Maker:
     def gone(self) -> GepipeError:
         """Wait for the reason why it is ending, and return it."""
         try:
-            while True:
+            self.check()
+            while not self._done:
                 self._wait()
                 self.check()
         except GepipeError as error:
             return error
+        return GepipeError(f"the {self._name} process ended before the run")
 
     def wait_made(self, names: Collection[str]) -> None:
         """Wait until all of `names` are made.

@@ -171,7 +171,7 @@ def test_inputs_in_the_folder_of_pictures_are_refused(tmp_path):
     (tmp_path / "found").mkdir()
     (tmp_path / "found" / "a.png").write_bytes((PHOTOS / "chelsea.png").read_bytes())
 
-    with pytest.raises(ConfigError, match="folder of pictures holds an input"):
+    with pytest.raises(ConfigError, match="folder of what is drawn holds an input"):
         job(tmp_path / "found.jsonl", inputs=[str(tmp_path / "found")]).run()
 
     assert (tmp_path / "found" / "a.png").exists()

@@ -163,3 +163,13 @@ def test_a_folder_of_films_holds_no_video_that_is_read(place):
 
     with pytest.raises(ConfigError, match="holds an input"):
         Job(spec).run()
+
+
+@pytest.mark.parametrize("sink", ["annotated", "contact_sheet"])
+def test_a_folder_of_what_is_drawn_holds_no_picture_that_is_read(place, sink):
+    spec = load("pipeline.yaml", [f"sink={{{sink}: {{path: out.jsonl, folder: photos}}}}"])
+
+    with pytest.raises(ConfigError, match="holds an input"):
+        Job(spec).run()
+
+    assert (place / "photos/a.jpg").read_text() == "precious"
