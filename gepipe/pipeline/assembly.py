@@ -15,6 +15,7 @@ from gepipe.ops.parts import Splitter
 from gepipe.pipeline.chain import Chain, together
 from gepipe.pipeline.conversion import prepare
 from gepipe.pipeline.crews import make_crews, pickled, worker_environment
+from gepipe.pipeline.fit import require_room_together
 from gepipe.pipeline.join import JoinBody
 from gepipe.pipeline.objects import to_bytes
 from gepipe.pipeline.plan import _MEMORY_SHARE as MEMORY_SHARE
@@ -93,6 +94,7 @@ def plan(spec: PipelineSpec, *, thorough: bool = False) -> Plan:
     starts = tuple(plan_start(leg, thorough=thorough) for leg in legs)
     if len(legs) == 1:
         return Plan(spec, legs, starts, 0)
+    require_room_together(legs, starts)
     starts = tuple(_sharing(leg, start, len(legs)) for leg, start in zip(legs, starts, strict=True))
     wanted = spec.post.stream_count
     if any(op.ordered for op in spec.joining):

@@ -11,6 +11,7 @@ from gepipe.errors import BackendError, ModelLoadError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gepipe.pipeline.plan import StartPlan
     from gepipe.spec.model import PipelineSpec
 
 
@@ -67,3 +68,37 @@ def fit_devices(
             "instances, or convert the model with smaller gears"
         )
     return tuple(fitting), (*notes, *(f"left out: {why}" for why in left_out))
+
+
+def require_room_together(legs: Sequence[PipelineSpec], starts: Sequence[StartPlan]) -> None:
+    """Check that the models of a chain fit into the devices that they share; for the engine `ge`.
+
+    Args:
+        legs: The legs of the chain, as they are run.
+        starts: How each starts.
+
+    Raises:
+        BackendError: ACL cannot be used.
+        ModelLoadError: They do not fit; the message has the sums.
+    """
+    from gepipe.engines.ge.placement import place, survey
+
+    wanted: dict[int, list[Path]] = {}
+    for start in starts:
+        if start.engine == "ge" and start.model is not None:
+            for options in start.engines:
+                wanted.setdefault(options.device, []).append(start.model)
+    models = list(dict.fromkeys(model for its in wanted.values() for model in its))
+    if len(models) < 2:
+        return
+    ge = next(leg for leg, start in zip(legs, starts, strict=True) if start.engine == "ge")
+    found = survey(models, ge.infer.backend.options)
+    free = {state.device: state.free for state in found.devices if not state.error}
+    for device, its in sorted(wanted.items()):
+        if len(set(its)) > 1 and device in free:
+            needs = [(model.name, found.needs.get(str(model), 0)) for model in its]
+            try:
+                place(needs, {device: free[device]})
+            except ModelLoadError as error:
+                names = ", ".join(leg.infer.name for leg in legs)
+                raise ModelLoadError(f"{names} on device {device}: {error}") from error
