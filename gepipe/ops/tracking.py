@@ -21,11 +21,11 @@ class Track(Op):
     is left out if its score is low. The record gains `counts`: how many tracks each label, or class
     without labels, has had so far in this video; a track counts for the label that it began with.
     Frames are taken strictly in order, by one post worker; pictures that are no frames count as
-    those of one video. If that worker has to be replaced, the tracks begin anew at a number that
-    none had before, and the records of the rest of that video say `counted_from`, the frame since
-    when. A run that is resumed goes on at the first frame of a video. By ByteTrack, which also
-    follows objects whose score is low for a while, so let `yolo` list them (`confidence: 0.1`).
-    Needs `pip install 'gepipe[track]'`.
+    those of one video. If that worker has to be replaced, or the first frames fail, tracks begin at
+    a number that none had before, and the records of the rest of that video say `counted_from`, the
+    frame since when. A run that is resumed goes on at the first frame of a video. By ByteTrack,
+    which also follows objects whose score is low for a while, so let `yolo` list them
+    (`confidence: 0.1`). Needs `pip install 'gepipe[track]'`.
 
     Attributes:
         score: Objects with a lower score are only listed while they are followed, and those below
@@ -64,8 +64,8 @@ class Track(Op):
                 "no_detections",
                 f"track takes records with a list of detections, as yolo makes; got {given}",
             )
-        tracks = self._tracks
-        tracks.enter(meta.get("video"), meta.get("position", 0), meta.get("frame", 0))
+        video, position = meta.get("video"), meta.get("position", 0)
+        tracks = self._tracks.of(video, position, meta.get("frame", 0))
         numbers = tracks.follow(found)
         entries = [
             {**entry, "track": number}

@@ -105,6 +105,28 @@ def test_each_video_begins_anew():
     assert "counted_from" not in records[-1]
 
 
+def test_live_videos_that_come_interleaved_are_followed_each_for_itself():
+    track = Track()
+    records = {0: [], 1: []}
+    for number in range(10):
+        for video, left in ((0, 10 + 4 * number), (1, 300 - 4 * number)):
+            found = [person(left), person(left + 60)] if video else [person(left)]
+            records[video].append(track({"detections": found}, meta_of(number, video)))
+
+    assert [tracks_of(each) for each in records[0]] == [[1]] * 10
+    assert [tracks_of(each) for each in records[1]] == [[1, 2]] * 10
+    assert records[0][-1]["counts"] == {"person": 1}
+    assert records[1][-1]["counts"] == {"person": 2}
+
+
+def test_videos_that_are_over_are_forgotten_in_the_end():
+    track = Track()
+    for video in range(200):
+        follow(track, walk(2), video=video)
+
+    assert len(track._tracks._videos) == 64
+
+
 def test_a_record_keeps_its_counts_when_later_ones_count_on():
     records = follow(Track(), [[person(100)], *[[person(100), person(300)]] * 2])
 
