@@ -25,8 +25,13 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "samples" / "user_code"
 PAGES = sorted([ROOT / "README.md", ROOT / "README.zh.md", *(ROOT / "docs").glob("*.md")])
 GENERATED = ("yaml.md", "yaml.zh.md")  # held to the spec by their own test
-FETCHED = (ROOT / "samples/models/efficientnet_lite0.onnx").exists()
-EMBEDS = (ROOT / "samples/models/all_minilm_l6_v2.onnx").exists()
+#: Ready pipelines, and what their samples bring last.
+SAMPLES = {
+    "classify": "models/efficientnet_lite0.onnx",
+    "embed": "models/all_minilm_l6_v2.onnx",
+    "detect-video": "media/videos/vtest.avi",
+}
+FETCHED = {name: (ROOT / "samples" / path).exists() for name, path in SAMPLES.items()}
 
 _BLOCK = re.compile(
     r"(?:^<!-- (?P<mark>[^\n]+?) -->\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$",
@@ -140,10 +145,9 @@ def test_the_python_of_a_page_runs_and_prints_what_the_page_says(
     page: Path, tmp_path: Path
 ) -> None:
     scripts = [b for b in blocks(page) if b.language == "python" and not b.mark]
-    if not FETCHED and any("classify.yaml" in script.text for script in scripts):
-        pytest.skip("the samples are not fetched: python -m samples.fetch classify")
-    if not EMBEDS and any("embed.yaml" in script.text for script in scripts):
-        pytest.skip("83 MB to download: python -m samples.fetch embed")
+    for sample, fetched in FETCHED.items():
+        if not fetched and any(f"/{sample}.yaml" in script.text for script in scripts):
+            pytest.skip(f"its sample is not fetched: python -m samples.fetch {sample}")
     env = furnish(page, tmp_path)
 
     printed: str | None = ""
@@ -267,6 +271,18 @@ def without_comments(block: Block) -> list[str]:
     return [line for line in (re.sub(sign, "", each) for each in block.text.splitlines()) if line]
 
 
+def test_each_ready_pipeline_has_a_page_and_a_row_in_the_readmes() -> None:
+    readmes = [(ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "README.zh.md")]
+    pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md"))
+
+    for file in sorted((ROOT / "pipelines").glob("*.yaml")):
+        how = "make run" if file.stem == "classify" else f"make run PIPELINE={file.stem}"
+        for text in readmes:
+            assert f"| [{file.stem}](pipelines/{file.name}) |" in text
+            assert f"| `{how}` |" in text
+        assert f"gepipe init {file.stem}" in pages
+
+
 def test_the_readme_can_be_read_in_three_minutes() -> None:
     for page in (ROOT / "README.md", ROOT / "README.zh.md"):
         assert len(page.read_text(encoding="utf-8").splitlines()) < 200
@@ -286,7 +302,7 @@ def test_the_table_of_failures_has_the_kinds_of_the_code(page: str) -> None:
     assert listed == raised
 
 
-@pytest.mark.skipif(not FETCHED, reason="the samples are not fetched")
+@pytest.mark.skipif(not FETCHED["classify"], reason="the samples are not fetched")
 def test_the_readme_shows_what_a_run_says(tmp_path: Path) -> None:
     (shown,) = [b.text for b in blocks(ROOT / "README.md") if b.text.startswith("classify: 8")]
     opening, rows, end = (part.splitlines() for part in re.split(r"\n\n.*─\n|\n\n", shown))
