@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from gepipe.pipeline.job import Job
-    from gepipe.video.feed import VideoProgress
+    from gepipe.video.progress import VideoProgress
 
 _FRAME_S: Final = 0.2
 _LINE_S: Final = 5.0

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gepipe.runtime.statistics import Statistics
     from gepipe.runtime.supervisor import Supervisor
     from gepipe.spec.model import PipelineSpec
-    from gepipe.video.feed import VideoProgress
+    from gepipe.video.progress import VideoProgress
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from gepipe.video import decoder
 
 if TYPE_CHECKING:
     from gepipe.runtime.memory import SharedBuffer
-    from gepipe.video.decoder import Order
+    from gepipe.video.order import Order
     from gepipe.video.reel import Reel
 
 #: How long a process may take to end whose end of the channel is closed.

@@ -10,59 +10,29 @@ decoder asks anew, and forgets the room that it had.
 
 from __future__ import annotations
 
-import math
 import os
 import select
 import socket
 import time
 from collections import deque
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from gepipe.errors import ItemError
 from gepipe.runtime import tuning
 from gepipe.runtime.channel import WorkerChannel
 from gepipe.runtime.memory import SharedBuffer
-from gepipe.video.selection import Selection
+from gepipe.video.order import Order
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from gepipe.video.selection import Selection
     from gepipe.video.stream import Decoded, VideoStream
 
 #: How often a decoder that has no frame to give says that it is alive.
 _SIGN_S: Final = 1.0
 _WAIT_MAX_S: Final = 30.0
-
-
-class Order(NamedTuple):
-    """What a decoder is asked to do. Plain values only.
-
-    Attributes:
-        path: The video, as the source names it.
-        live: Whether to drop frames for which there is no room, and to connect anew.
-        behind: Number of the frame behind which to go on, -1 for none.
-        skip: How many of the wanted frames behind that to pass over.
-        every: See `Selection`.
-        fps: See `Selection`.
-        start_s: See `Selection`.
-        stop_s: See `Selection`.
-        threads: See `VideoStream`.
-        timeout_s: See `VideoStream`.
-        reconnect: How often in a row to connect anew without a frame.
-    """
-
-    path: bytes
-    live: bool = False
-    behind: int = -1
-    skip: int = 0
-    every: int = 1
-    fps: float | None = None
-    start_s: float = 0.0
-    stop_s: float = math.inf
-    threads: int = 1
-    timeout_s: float = 30.0
-    reconnect: int = 8
 
 
 class _Closed(Exception):  # noqa: N818 - not an error
@@ -82,7 +52,7 @@ def main(sock: socket.socket) -> NoReturn:
 
 class _Decoder:
     def __init__(self, sock: socket.socket) -> None:
-        from gepipe.video.stream import Painter
+        from gepipe.video.painter import Painter
 
         self._channel = WorkerChannel(sock)
         self._poll = select.poll()
@@ -174,7 +144,7 @@ class _Decoder:
     def _file(self, order: Order) -> tuple[int, str]:
         from gepipe.video.stream import VideoStream
 
-        selection = _selection(order)
+        selection = order.selection()
         with closing(
             VideoStream(order.path, threads=order.threads, timeout_s=order.timeout_s)
         ) as stream:
@@ -202,7 +172,7 @@ class _Decoder:
         """
         from gepipe.video.stream import VideoStream
 
-        selection = _selection(order)
+        selection = order.selection()
         number, began, fruitless = order.behind + 1, time.monotonic(), 0
         shift_s, last_s = None, 0.0
         while True:
@@ -302,7 +272,3 @@ class _Decoder:
             self._say("passed", count, frame)
             self._passed = (0, frame)
         return bool(count)
-
-
-def _selection(order: Order) -> Selection:
-    return Selection(order.every, order.fps, order.start_s, order.stop_s)

@@ -32,7 +32,7 @@ class Ready(NamedTuple):
     position: int
 
 
-@dataclass
+@dataclass(eq=False)
 class Reel:
     """A video.
 
@@ -107,8 +107,8 @@ class Reel:
         self.position += count
         self.behind = max(self.behind, frame)
 
-    def end(self, decoded: int, note: str) -> None:  # noqa: ARG002
-        """Take that the video is at its end."""
+    def end(self, note: str) -> None:
+        """Take that the video is at its end; `note` says what of it could not be decoded."""
         self.over = True
         if note:
             self.trouble = ("damaged", f"{self.source!r}: {note}")

@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import av
 import av.logging
-import cv2
-import numpy as np
 from av.error import FFmpegError
 
 from gepipe.errors import ItemError
+from gepipe.video.clock import Clock
 from gepipe.video.damage import Damage
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 #: Frames in a row without a later time stamp, behind which a video counts as at its end.
 STALLED_MAX: Final = 250
@@ -32,11 +27,6 @@ _READ_ERRORS_MAX: Final = 16
 _MENDED: Final = ("concealing ", "error while decoding", "ignoring overflow")
 #: What FFmpeg is told of a live stream: to look at one second at most before it begins.
 _LIVE: Final = {"analyzeduration": "1000000"}
-_TURNS: Final = {
-    90: cv2.ROTATE_90_COUNTERCLOCKWISE,
-    180: cv2.ROTATE_180,
-    270: cv2.ROTATE_90_CLOCKWISE,
-}
 
 
 class Facts(NamedTuple):
@@ -105,7 +95,7 @@ class VideoStream:
             self.close()
             raise
         self.facts = self._facts()
-        self._clock = _Clock(self._stream, self.facts.rate)
+        self._clock = Clock(self._stream, self.facts.rate)
 
     def _opened(self, path: bytes, timeout_s: float) -> Any:
         address, options, form = self._address(path)
@@ -275,70 +265,6 @@ class VideoStream:
         if self._logs is not None:
             self._logs.__exit__(None, None, None)
             self._logs = None
-
-
-class _Clock:
-    """Reads the time of frames.
-
-    Attributes:
-        last_s: Time of the last frame.
-        advanced: Whether that was later than the one before.
-    """
-
-    def __init__(self, stream: Any, rate: float) -> None:
-        self._base = stream.time_base or Fraction(1)
-        self._start = stream.start_time
-        self._step_s = 1.0 / rate if rate else 0.04
-        self._last_pts: int | None = None
-        self.last_s = -self._step_s
-        self.advanced = True
-
-    def read(self, picture: Any) -> float:
-        """Return the time of a frame, in seconds from the start of the video."""
-        pts = picture.pts if picture.pts is not None else picture.dts
-        if pts is None:
-            self.last_s += self._step_s
-            self.advanced = True
-            return self.last_s
-        if self._start is None:
-            self._start = pts
-        self.advanced = self._last_pts is None or pts > self._last_pts
-        self._last_pts = pts
-        self.last_s = float((pts - self._start) * self._base)
-        return self.last_s
-
-
-class Painter:
-    """Writes frames as BGR into memory of ours, upright."""
-
-    def __init__(self) -> None:
-        self._reformatter = av.video.reformatter.VideoReformatter()
-
-    @staticmethod
-    def size(picture: Any) -> tuple[int, int]:
-        """Return height and width of a frame as it is shown."""
-        if picture.rotation % 180 == 90:
-            return picture.width, picture.height
-        return picture.height, picture.width
-
-    def paint(self, picture: Any, memory: NDArray[np.uint8]) -> None:
-        """Write a frame.
-
-        Args:
-            picture: The frame.
-            memory: (height, width, 3) uint8 of its size as it is shown; overwritten.
-        """
-        # One thread: the pipeline's processes share the processors already.
-        converted = self._reformatter.reformat(picture, format="bgr24", threads=1)
-        plane = converted.planes[0]
-        height, width = converted.height, converted.width
-        rows = np.frombuffer(plane, np.uint8, height * plane.line_size)
-        pixels = rows.reshape(height, plane.line_size)[:, : 3 * width].reshape(height, width, 3)
-        turn = _TURNS.get(picture.rotation % 360)
-        if turn is None:
-            memory[...] = pixels
-        else:
-            cv2.rotate(pixels, turn, dst=memory)
 
 
 def reason(error: BaseException) -> str:

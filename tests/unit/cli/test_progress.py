@@ -8,7 +8,7 @@ import pytest
 from gepipe.cli import progress as module
 from gepipe.cli.progress import Progress
 from gepipe.runtime.statistics import StageStatistics, Statistics
-from gepipe.video.feed import VideoProgress
+from gepipe.video.progress import VideoProgress
 from tests.support import wait_until
 
 

@@ -67,7 +67,8 @@ def test_frames_are_upright(tmp_path, rotation, turns):
     with av.open(str(path)) as container:
         stored = [f.to_ndarray(format="bgr24") for f in container.decode(video=0)]
 
-    from gepipe.video.stream import Painter, VideoStream
+    from gepipe.video.painter import Painter
+    from gepipe.video.stream import VideoStream
 
     stream, painter = VideoStream(str(path).encode()), Painter()
     for decoded, was in zip(stream.frames(), stored, strict=True):
