@@ -106,7 +106,7 @@ def chain(folder: Path, **keys: Any) -> PipelineSpec:
         stages=[
             {"name": "preprocess", "threads": 1, "batch_size": keys.pop("batch", 4),
              "ops": [DecodeImage(), Resize((4, 4)), ToTensor()]},
-            {"name": "look", "role": "infer", "model": first, "instances": 1},
+            {"name": "look", "role": "infer", "model": keys.pop("first", first), "instances": 1},
             {"name": "cut", "role": "mid", "threads": 1, "stream_count": 1,
              "batch_size": keys.pop("parts", 4),
              "ops": [Python("tests.chains:squares"), Whole() if whole else cut, *made, ToTensor()]},

@@ -209,6 +209,8 @@ def _check_legs(spec: PipelineSpec, source: Source | None, found: Findings) -> N
         if outcome is not None:
             found.errors += [f"{spec.post.name}: {line}" for line in str(outcome).splitlines()]
     found.attempt(lambda: require_memory([each.nbytes for each in slots if each is not None]))
+    if not found.errors:  # whether they fit into a card together
+        found.attempt(lambda: plan(spec))
 
 
 def _check_stages(
