@@ -11,6 +11,7 @@ import sys
 import threading
 from pathlib import Path
 
+import cv2
 import pytest
 
 pytest.importorskip("av")
@@ -18,6 +19,8 @@ pytest.importorskip("av")
 import av
 
 from gepipe.errors import ConfigError, GepipeError, Interrupted
+from gepipe.io.annotated import AnnotatedSink
+from gepipe.io.coco import CocoSink
 from gepipe.io.jsonl import JsonlSink
 from gepipe.io.videos import VideoFiles
 from gepipe.ops.decode import DecodeImage
@@ -160,6 +163,26 @@ def test_results_are_drawn_and_failed_frames_are_not(tmp_path, job):
         ]
     coloured = [bool((frame.max(axis=2) - frame.min(axis=2) > 80).any()) for frame in frames]
     assert coloured == [True, True, True, False, True, True, True, True]
+
+
+def test_frames_may_be_pictures_of_their_own_and_images_of_coco(tmp_path, job, videos):
+    drawn = AnnotatedSink(str(tmp_path / "drawn.jsonl"), format="png")
+    coco = CocoSink(str(tmp_path / "found.json"))
+
+    job(drawn, bad=(53,)).run()
+    job(coco, bad=(53,), track=True).run()
+
+    pictures = sorted(path.name for path in drawn.pictures.iterdir())
+    assert len(pictures) == 54
+    assert pictures[29:32] == ["000029-a-29.png", "000030-b-0.png", "000031-b-1.png"]
+    assert number_in(cv2.imread(str(drawn.pictures / "000031-b-1.png"))) == 51
+    made = json.loads((tmp_path / "found.json").read_text())
+    assert len(made["images"]) == 54
+    image = made["images"][32]
+    assert image["file_name"] == f"{videos[1]}#frame=2"
+    assert (image["frame"], image["width"], image["height"]) == (2, 131, 49)
+    assert image["time"] == pytest.approx(0.12)
+    assert {each["track_id"] for each in made["annotations"]} == {1}
 
 
 @pytest.mark.parametrize("kind", [VideoSink, ContactSheetSink])
