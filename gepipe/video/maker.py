@@ -6,13 +6,13 @@ sink                ◀── made, done, failed ──┘
 
 from __future__ import annotations
 
-import logging
 import os
 import select
 import socket
 import sys
+import time
 import traceback
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from gepipe.errors import GepipeError
 from gepipe.runtime import tuning
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from gepipe.runtime.channel import Message
 
-log = logging.getLogger(__name__)
+#: How long a run that was stopped waits for files whose last part is on its way.
+_GRACE_S: Final = 10.0
 
 
 class Maker:
@@ -98,14 +99,15 @@ class Maker:
         return GepipeError(f"the {self._name} process ended before the run")
 
     def wait_made(self, names: Collection[str]) -> None:
-        """Wait until all of `names` are made.
+        """Wait until all of `names` are made; give up on a process that stands still.
 
         Raises:
             GepipeError: It has failed, or has ended.
         """
         self.check()
-        while not self.made.issuperset(names):
-            self._wait()
+        due = time.monotonic() + _GRACE_S
+        while not self.made.issuperset(names) and (left_s := due - time.monotonic()) > 0:
+            self._wait(left_s)
             self.check()
 
     def finish(self) -> None:
@@ -127,11 +129,11 @@ class Maker:
             child.kill()
             child.reap()
 
-    def _wait(self) -> None:
+    def _wait(self, limit_s: float | None = None) -> None:
         channel = self._child.channel
         poll = select.poll()
         poll.register(channel.fileno(), select.POLLIN | (select.POLLOUT if channel.backlog else 0))
-        poll.poll()
+        poll.poll(None if limit_s is None else 1000 * limit_s)
 
 
 class Workshop(Protocol):

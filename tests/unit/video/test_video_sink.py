@@ -271,6 +271,22 @@ def test_an_interrupted_run_keeps_whole_films_only(tmp_path):
     again.close(complete=False)
 
 
+def test_a_stopped_run_does_not_wait_for_an_encoder_that_stands_still(tmp_path, monkeypatch):
+    monkeypatch.setattr("gepipe.video.maker._GRACE_S", 0.3)
+    sink = VideoSink(str(tmp_path / "out.jsonl"))
+
+    with arena(pieces=20) as frames:
+        file = sink.open()
+        file.attach(frames)
+        os.kill(encoder_pid(file), signal.SIGSTOP)
+        feed_in(file, frames, 3, path="a.avi", video=0)
+        feed_in(file, frames, 3, first=3, path="b.avi", video=1)
+        file.close(complete=False)
+
+    assert len(lines_of(tmp_path / "out.jsonl")) == 6
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_is_cut_off_takes_its_film_along(tmp_path):
     sink = VideoSink(str(tmp_path / "out.jsonl"))
     with arena() as frames:
