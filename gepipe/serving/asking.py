@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gepipe.errors import ItemError
 from gepipe.io.failures import Failure
 from gepipe.serving.kinds import CANCELLED, OVERLOADED
-from gepipe.serving.postprocess import RESULT
+from gepipe.serving.payloads import RESULT
 from gepipe.serving.replies import kind_of, reply_error, reply_failure, send
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from gepipe.pipeline.findings import Preparation
 from gepipe.pipeline.single import require_one_model
 from gepipe.runtime.probe import set_up
 from gepipe.serving.itemmeta import META
-from gepipe.serving.postprocess import RESULT
+from gepipe.serving.payloads import RESULT
 from gepipe.spec.profile import Profile, complete
 from gepipe.tensors import DTYPES
 from gepipe.triton.config import Tensor

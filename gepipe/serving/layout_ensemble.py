@@ -189,13 +189,14 @@ def _devices(plan: ExportPlan) -> list[int]:
 
 
 def post_config(plan: ExportPlan) -> ModelConfig:
-    """Return the configuration of the step behind the model."""
+    """Return the configuration of the step behind the model: one instance, as before it."""
     return ModelConfig(
         plan.batch,
         [*(tensor_of(row, taken=True) for row in plan.outputs), _META],
         [plan.made],
         backend="python",
-        instances=InstanceGroup("KIND_CPU", plan.start.post_workers),
+        instances=InstanceGroup("KIND_CPU", 1),
+        parameters={"workers": str(plan.start.post_workers)},
         comment=comment_of(plan),
     )
 

@@ -1,11 +1,14 @@
-"""What callers hand over, on its way to the pre workers."""
+"""What callers hand over, on its way to the pre workers, and what they get."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from gepipe.errors import ItemError
+
+#: The tensor of results, each as JSON text.
+RESULT: Final = "RESULT"
 
 
 def to_payload(value: Any) -> Any:

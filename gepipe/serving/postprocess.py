@@ -1,109 +1,102 @@
-"""The step behind the model in the ensemble layout, run in the server's processes.
-
-The server starts as many processes of it as its instance group says. Each works on one item after
-the other, exactly as a worker of `gepipe run` does.
-"""
+"""The step behind the model in the ensemble layout."""
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gepipe.errors import GepipeError, ItemError
+from gepipe.errors import ItemError
 from gepipe.io.jsonl import encode_json
 from gepipe.ops.plan import plan_post
 from gepipe.pipeline import meta as metas
 from gepipe.pipeline.bodies import PostBody
-from gepipe.runtime import tuning
 from gepipe.serving.bundle import load_bundle
 from gepipe.serving.declared import spec_of
 from gepipe.serving.itemmeta import META, from_json
 from gepipe.serving.merging import checked_rows
-from gepipe.serving.replies import RowFailed, reply_error
-from gepipe.serving.stub import settle
+from gepipe.serving.payloads import RESULT
+from gepipe.serving.replies import RowFailed
+from gepipe.serving.settings import parameters_of
+from gepipe.serving.stageprocess import ROWS, StageProcess
+from gepipe.serving.step import Step, count_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: The tensor of results, each as JSON text.
-RESULT: Final = "RESULT"
+    from gepipe.runtime.events import Fault
+
+#: `workers`: its processes, a text.
+_PARAMETERS: Final = ("workers",)
+#: What comes here was let in by the steps before; refused now, their work would be lost.
+_UNBOUNDED: Final = sys.maxsize
 
 
-class Postprocess:
-    """Turns each row of the model's outputs into a result: one response for each request."""
+class Postprocess(Step):
+    """Turns each row of the model's outputs into a result."""
 
-    def initialize(self, args: Mapping[str, str]) -> None:
-        """Load the pipeline file that lies beside the model.
+    def _open(self, folder: Path, config: Mapping[str, Any], tell: Callable[[int], None]) -> None:
+        spec = load_bundle(folder)
+        self._infer = spec.infer.name
+        self._start(
+            "post",
+            spec.post.name,
+            PostBody(plan_post(spec.post.ops), encode_json, spec.infer.nan),
+            specs=[spec_of("input", entry) for entry in config["input"] if entry["name"] != META],
+            limit_s=spec.post.timeout,
+            workers=count_of(parameters_of(config, _PARAMETERS), "workers", 1),
+            queue=_UNBOUNDED,
+            tell=tell,
+        )
 
-        Raises:
-            Exception: `pb_utils.TritonModelException`, whose text the server shows as it is.
-        """
-        import triton_python_backend_utils as pb_utils
+    def _read(self, request: Any) -> tuple[Mapping[str, Any], int]:
+        tensors = {each.name(): each.as_numpy() for each in request.inputs()}
+        return tensors, checked_rows(tensors, self._specs)
 
-        settle()
-        tuning.keep_freed_memory()
-        # Standard output is ASCII here, whatever the locale; what user code prints must not fail.
-        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-        folder = Path(args["model_repository"]) / args["model_version"]
-        try:
-            self._open(folder, json.loads(args["model_config"]))
-        except GepipeError as error:
-            raise pb_utils.TritonModelException(str(error)) from None
-
-    def execute(self, requests: Sequence[Any]) -> list[Any]:
-        """Return one response for each request, in order. Never raises."""
-        return [self._answer(request) for request in requests]
-
-    def _open(self, folder: Path, config: Mapping[str, Any]) -> None:
-        self._spec = spec = load_bundle(folder)
-        self._specs = [
-            spec_of("input", entry) for entry in config["input"] if entry["name"] != META
-        ]
-        self._body = PostBody(plan_post(spec.post.ops), encode_json, spec.infer.nan)
-        self._body.setup()
-
-    def _answer(self, request: Any) -> Any:
-        import triton_python_backend_utils as pb_utils
-
-        try:
-            made = self._process({each.name(): each.as_numpy() for each in request.inputs()})
-        except RowFailed as failed:
-            return reply_error(self._blamed(failed.error), failed.error, failed.shown)
-        except Exception as error:  # noqa: BLE001 - one that escaped would fail its neighbours
-            return reply_error(self._blamed(error), error)
-        wanted = request.requested_output_names()
-        return pb_utils.InferenceResponse([
-            pb_utils.Tensor(name, array) for name, array in made.items() if name in wanted
-        ])  # fmt: skip
-
-    def _process(self, tensors: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
-        """Return the outputs for the inputs of a request.
-
-        Raises:
-            RowFailed: A row cannot be processed.
-            ItemError: The tensors have another shape than they must have.
-        """
+    def _made(
+        self, process: StageProcess, arrays: Mapping[str, Any], count: int
+    ) -> Mapping[str, NDArray[Any]]:
         import numpy as np
 
-        count = checked_rows(tensors, self._specs)
-        metas_ = tensors.get(META)
-        if metas_ is not None and metas_.shape != (count, 1):
-            shape = list(metas_.shape)
-            raise ItemError("shape", f"{META} has shape {shape}; expected [{count}, 1]")
+        notes = _notes(arrays.get(META), count)
         texts = np.empty((count, 1), object)
-        for row in range(count):
-            try:
-                meta = from_json(metas_[row, 0]) if metas_ is not None else {}
-                rows = {spec.name: tensors[spec.name][row, ...] for spec in self._specs}
-                texts[row, 0] = self._body.read(rows, metas.encode(meta))
-            except BaseException as error:
-                raise RowFailed(row, count, error) from error
+        for first in range(0, count, ROWS):
+            part = notes[first : first + ROWS]
+            process.fill({s.name: arrays[s.name][first : first + len(part)] for s in self._specs})
+            for row, result in enumerate(process.work(part), first):
+                if not isinstance(result, bytes):
+                    raise RowFailed(row, count, _StageError(result))
+                texts[row, 0] = result
         return {RESULT: texts}
 
     def _blamed(self, error: BaseException) -> str:
-        """Return the name of the stage that an error is blamed on."""
-        role = getattr(error, "role", None)
-        return self._spec.infer.name if role == "infer" else self._spec.post.name
+        return self._infer if getattr(error, "role", None) == "infer" else self._stage
+
+
+class _StageError(ItemError):
+    """What went wrong in a worker; `role` is the stage's that is to blame, if it is another."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.kind, fault.text)
+        self.role = fault.role
+
+
+def _notes(given: NDArray[Any] | None, count: int) -> list[bytes]:
+    """Return what was noted about each row before, as workers take it.
+
+    Raises:
+        ItemError: The tensor is of another shape.
+        RowFailed: A row is not what a step before has made.
+    """
+    if given is None:
+        return [metas.encode({})] * count
+    if given.shape != (count, 1):
+        raise ItemError("shape", f"{META} has shape {list(given.shape)}; expected [{count}, 1]")
+    notes = []
+    for row in range(count):
+        try:
+            notes.append(metas.encode(from_json(given[row, 0])))
+        except ItemError as error:
+            raise RowFailed(row, count, error) from error
+    return notes

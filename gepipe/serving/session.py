@@ -6,12 +6,12 @@ import math
 import select
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from gepipe.errors import GepipeError, WorkerStartError
 from gepipe.runtime.board import Board
 from gepipe.runtime.channel import Message
-from gepipe.runtime.events import Fault, WorkerId
+from gepipe.runtime.events import Fault, Role, WorkerId
 from gepipe.runtime.forkserver import wake_server
 from gepipe.runtime.links import Link
 from gepipe.runtime.process import WorkerProcess, set_up_error, stop
@@ -37,7 +37,7 @@ class SessionLost(GepipeError):  # noqa: N818 - a fact about the process, handle
 
 
 class Session:
-    """A stage in a process of its own: a model that is open, or the operators of pre.
+    """A stage in a process of its own: a model that is open, or the operators of pre or post.
 
     Attributes:
         info: What the model says of itself; of infer only.
@@ -52,13 +52,13 @@ class Session:
         environ: Mapping[str, str],
         start_s: float,
         *,
-        role: Literal["pre", "infer"] = "infer",
+        role: Role = "infer",
     ) -> None:
         """Start the process; `open` waits until it is set up.
 
         Args:
             name: What to call it in messages.
-            body: The pickled `Runner`, or of pre the `Writer`.
+            body: The pickled `Runner`; of pre the `Writer`, of post the `Reader`.
             environ: Environment variables that it must have as they are now.
             start_s: How long it may take to set itself up.
             role: What it runs.
@@ -102,7 +102,8 @@ class Session:
         """Hand over the memory of the slots.
 
         Args:
-            links: Of infer the rows to execute and those of the results; of pre those to write.
+            links: Of infer the rows to execute and those of the results; of pre those to write, of
+                post those to read.
             limit_s: How long an execution, or an item, may take before the process is killed.
         """
         self._limit_s = limit_s
@@ -124,21 +125,21 @@ class Session:
         busy_ns, (result,) = self._ask(0, 0, first, last, (), self._tickets + 1, None)
         return busy_ns, None if isinstance(result, bytes) else Fault(*result)
 
-    def write(self, payloads: Sequence[Any]) -> list[bytes | Fault]:
-        """Write items into the first rows of the slot.
+    def work(self, items: Sequence[Any]) -> list[bytes | Fault]:
+        """Write items into the first rows of the slot, or read them from there.
 
         Args:
-            payloads: One an item.
+            items: Of pre their payloads, of post what was noted about them.
 
         Returns:
-            What the operators noted about each, or what went wrong with it.
+            What the operators return for each, or what went wrong with it.
 
         Raises:
             SessionLost: The process ended, or exceeded its limit and was killed.
         """
-        count = len(payloads)
+        count = len(items)
         seqs = (self._tickets + 1,) * count
-        _, results = self._ask(0, tuple(range(count)), seqs, tuple(payloads), None)
+        _, results = self._ask(0, tuple(range(count)), seqs, tuple(items), None)
         return [each if isinstance(each, bytes) else Fault(*each) for each in results]
 
     def _ask(self, *question: Any) -> tuple[int, list[Any]]:

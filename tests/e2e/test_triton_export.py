@@ -31,6 +31,9 @@ MODEL = ROOT / "samples/models/efficientnet_lite0.onnx"
 GEPIPE = [sys.executable, "-c", "from gepipe.cli.app import main; main()"]
 #: User code with a module beside it, in pre and in post; post sees what pre has noted.
 OPS = """
+import os
+import threading
+
 import numpy as np
 import tables
 
@@ -44,6 +47,10 @@ def head(blob, meta):
 
 
 def tell(outputs, meta):
+    if meta["length"] == 251:
+        os._exit(7)
+    if meta["length"] == 252:
+        threading.Event().wait(60)
     return {
         "sum": float(outputs["y"].sum()),
         "score": float(outputs["score"]),
@@ -62,7 +69,7 @@ pipeline:
     - name: inference
       model: net.onnx
       {infer}
-    - {{name: postprocess, ops: [{{python: './ops.py:tell'}}]}}
+    - {{name: postprocess, timeout: 1s, ops: [{{python: './ops.py:tell'}}]}}
   sink: {{jsonl: {name}.jsonl}}
 """
 EMULATED = "backend: {ge: {device: emulator}}\n      gears: [1, 4]"
@@ -230,6 +237,28 @@ def test_a_thousand_requests_at_once_are_never_mixed_up(
     results = [each["result"] for each in lines(out)]
     assert [(each["length"] - 4, (each["sum"] - 4) / 6) for each in results] == [
         divmod(number, 250) for number in range(1000)
+    ]
+
+
+@pytest.mark.parametrize("name", ["bytes", "bytes_fused"])
+def test_an_item_that_ends_or_holds_up_post_fails_alone(
+    place: Path, server: Served, name: str, tmp_path: Path
+) -> None:
+    server.load(name)
+    (tmp_path / "in").mkdir()
+    for number, length in enumerate((4, 251, 5, 252, 6)):
+        (tmp_path / "in" / f"{number}.jpg").write_bytes(bytes(length))
+    out = tmp_path / "out.jsonl"
+
+    url = f"http://127.0.0.1:{server.ports['http']}"
+    words = ("--input", str(tmp_path / "in"), "--output", str(out))
+    gepipe(place, "run", f"{name}.yaml", "--via", url, *words, expected=3)
+
+    assert [each["result"]["length"] for each in lines(out)] == [4, 5, 6]
+    failures = lines(tmp_path / "out.failures.jsonl")
+    assert [(each["index"], each["stage"], each["kind"]) for each in failures] == [
+        (1, "postprocess", "crash"),
+        (3, "postprocess", "timeout"),
     ]
 
 

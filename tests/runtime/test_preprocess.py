@@ -75,8 +75,9 @@ def hostile(tmp_path) -> Iterator[Preprocess]:
 
 
 def made(step: Preprocess, *values) -> dict:
-    (preparer,) = step._preparers
-    return {name: array.copy() for name, array in step._made(preparer, list(values)).items()}
+    (process,) = step._processes
+    given = {step._input: list(values)}
+    return {name: a.copy() for name, a in step._made(process, given, len(values)).items()}
 
 
 @pytest.mark.parametrize("count", [1, 2, 9])
@@ -129,8 +130,8 @@ def test_input_that_ends_its_worker_twice_fails_alone(hostile, content, kind) ->
 
 
 def test_worker_that_is_killed_while_nobody_asks_is_replaced_unnoticed(hostile) -> None:
-    (preparer,) = hostile._preparers
-    process = preparer._session._process.process
+    (started,) = hostile._processes
+    process = started._session._process.process
     os.kill(process.pid, signal.SIGKILL)
     wait_until(lambda: process.exitcode is not None, 5)
 

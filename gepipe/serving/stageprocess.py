@@ -1,4 +1,4 @@
-"""A process that runs the operators of the pre stage, and the rows in shared memory it writes."""
+"""A process that runs the operators of a stage, and the rows in shared memory that it works on."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from gepipe.serving.session import Session, SessionLost
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gepipe.runtime.events import Fault
+    from gepipe.runtime.events import Fault, Role
     from gepipe.tensors import TensorSpec
 
 log = logging.getLogger(__name__)
 
-#: Rows that a worker writes at a time: most requests have one, and memory is kept small.
+#: Rows that a worker works on at a time: most requests have one, and memory is kept small.
 ROWS: Final = 4
 #: How long a worker may take to set itself up.
 _START_S: Final = 120.0
@@ -27,20 +27,22 @@ _START_S: Final = 120.0
 _TRIES: Final = 2
 
 
-class Preparer:
-    """A pre worker process and its rows, used by one thread. It is replaced when it dies."""
+class StageProcess:
+    """A worker process and its rows, used by one thread. It is replaced when it dies."""
 
     def __init__(
-        self, stage: str, body: bytes, specs: Sequence[TensorSpec], limit_s: float
+        self, role: Role, stage: str, body: bytes, specs: Sequence[TensorSpec], limit_s: float
     ) -> None:
         """Start the process; `open` waits for it.
 
         Args:
+            role: `pre` or `post`.
             stage: The stage's name, for messages.
-            body: The pickled `gepipe.runtime.worker.Writer`.
-            specs: Row specs of what it writes.
+            body: The pickled `Writer` or `Reader`, see `gepipe.runtime.worker`.
+            specs: Row specs of what it writes or reads.
             limit_s: How long one item may take.
         """
+        self._role = role
         self._stage, self._body, self._limit_s = stage, body, limit_s
         layout = SlotLayout.of(tuple(specs), ROWS)
         self._link = SharedBuffer.create(layout.slot_nbytes), layout
@@ -58,14 +60,14 @@ class Preparer:
         self._session.open()
         self._session.attach([self._link], self._limit_s)
 
-    def write(self, payloads: Sequence[Any]) -> Sequence[bytes | Fault]:
-        """Have items written.
+    def work(self, items: Sequence[Any]) -> Sequence[bytes | Fault]:
+        """Have items written into the rows, or read from them.
 
         Args:
-            payloads: One an item, `ROWS` at most.
+            items: `ROWS` at most: of pre their payloads, of post what was noted about them.
 
         Returns:
-            Of each item what was noted about it, or what went wrong.
+            Of each item what its operators return, or what went wrong.
 
         Raises:
             ItemError: The process ended twice.
@@ -76,7 +78,7 @@ class Preparer:
                 self.open()
             assert self._session is not None
             try:
-                return self._session.write(payloads)
+                return self._session.work(items)
             except SessionLost as lost:
                 session, self._session = self._session, None
                 session.close()
@@ -85,8 +87,13 @@ class Preparer:
                     raise ItemError(lost.kind, f"{lost}, twice") from None
         raise AssertionError  # the last try returns or raises
 
+    def fill(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Write name to (count, …) array into the first rows."""
+        for name, array in arrays.items():
+            self._slots[0][name][: len(array)] = array
+
     def rows(self, count: int) -> Mapping[str, NDArray[Any]]:
-        """Return name to (count, …) array of what was written; views, valid until the next call."""
+        """Return name to (count, …) array of the rows; views, valid until the next call."""
         return {name: view[:count] for name, view in self._slots[0].items()}
 
     def interrupt(self) -> None:
@@ -105,4 +112,4 @@ class Preparer:
             log.debug("%s: rows are still in use", self._stage)
 
     def _start(self) -> Session:
-        return Session(self._stage, self._body, worker_environment(), _START_S, role="pre")
+        return Session(self._stage, self._body, worker_environment(), _START_S, role=self._role)
