@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from gepipe.tensors import TensorSpec
 
+#: Values of a parameter that are shown one by one.
+_LISTED = 8
 #: Plain values that travel with an item from pre to post: str, int, float, bool, list, dict.
 Meta = dict[str, Any]
 
@@ -67,7 +69,7 @@ class Op:
         }
         if list(changed) == [self.shorthand]:
             return f"{name} {changed.popitem()[1]}"
-        return " ".join((name, *(f"{key}={value}" for key, value in changed.items())))
+        return " ".join((name, *(f"{key}={_shown(value)}" for key, value in changed.items())))
 
     @property
     def tensors(self) -> tuple[str, ...]:
@@ -128,3 +130,9 @@ class Op:
         if given is not None and (given.is_bounded or not Variants(specs).is_bounded):
             return Variants(specs, complete=given.complete, step=given.step)
         return Variants(specs, complete=Variants(specs).is_bounded)  # its own size is known
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, tuple) and len(value) > _LISTED:
+        return f"({value[0]}, …, {value[-1]}: {len(value)})"
+    return value

@@ -81,7 +81,7 @@ def _axes(shape: tuple[int, ...], canvas: tuple[int, int]) -> tuple[tuple[int, i
         if len(shape) < -place[0]:
             continue
         height, width = shape[place[0]], shape[place[1]]
-        if height and width and canvas[0] % height == canvas[1] % width == 0:
+        if min(height, width) > 1 and canvas[0] % height == canvas[1] % width == 0:
             step = canvas[0] // height
             if step == canvas[1] // width:
                 return place, step

@@ -25,7 +25,8 @@ _GEARS: Final = (1, 4, 8)
 def prepare(spec: PipelineSpec) -> PipelineSpec:
     """Return the pipeline as it is run, with what its profile says.
 
-    With the engine `ge`, an ONNX model is converted once and kept. With its option `aipp: true`,
+    With the engine `ge`, an ONNX model is converted once and kept; one that takes any size, for a
+    few sizes, to which pre then pads its pictures. With its option `aipp: true`,
     the normalize and to_tensor operators at the end of pre become part of the model, which then
     takes 8-bit pixels: a quarter of the bytes go to the card.
 
@@ -45,15 +46,18 @@ def prepare(spec: PipelineSpec) -> PipelineSpec:
     from gepipe.models.convert import ensure_om
     from gepipe.models.kind import kind_of
     from gepipe.models.options import ConvertOptions
+    from gepipe.pipeline.buckets import bucketed
 
     extra = dict(infer.backend.options)
     aipp = extra.pop("aipp", False)
     if not isinstance(aipp, bool):
         raise ConfigError(f"ge: aipp: expected true or false, got {aipp!r}")
+    model, is_onnx = infer.model, kind_of(infer.model)[0] == "onnx"
+    if is_onnx and not extra.get("shapes"):
+        spec = bucketed(spec)
     pre, batch = spec.pre, wished_batch(spec) or spec.pre.batch_size
     split = split_for_aipp(pre.ops) if aipp else None
-    model = infer.model
-    if kind_of(model)[0] == "onnx":
+    if is_onnx:
         program = plan_pre(pre.ops)
         made, variants = program.output_specs(), program.variants()
         several = variants is not None and variants.complete and len(variants.specs) > 1

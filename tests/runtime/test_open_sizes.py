@@ -155,6 +155,32 @@ def test_a_model_with_image_sizes_is_given_the_smallest_that_holds_a_picture(
     assert seen == set(sizes)
 
 
+def test_the_same_pipeline_runs_on_an_npu_in_a_few_sizes(tmp_path, pictures, monkeypatch) -> None:
+    monkeypatch.setenv("GEPIPE_ACL", "emulator")
+    monkeypatch.setenv("GEPIPE_ACL_MODE", "strict")
+    monkeypatch.setenv("GEPIPE_CACHE", str(tmp_path / "cache"))
+    pooled(tmp_path / "m.onnx", ["n", 3, "h", "w"])
+    op = "{resize: {min_side: 40, max_side: 96, multiple_of: 8}}"
+    path = written(tmp_path, pictures, tmp_path / "m.onnx", op, backend="ge")
+    assert check(path).errors == []
+
+    report, records = reports(path)
+
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    assert (report.failed, len(records)) == (1, 20)
+    shapes = set()
+    for record in records:
+        meta = {}
+        x = prepared(record["source"], LIMITS, meta)
+        wanted = session.run(None, {"x": x})[0][0]
+        made = np.array(record["result"]["map"])
+        shapes.add(made.shape)
+        assert made.shape == wanted.shape
+        # What lies beyond the edge is grey in the one case and zero in the other.
+        np.testing.assert_allclose(made[:, :-1, :-1], wanted[:, :-1, :-1], rtol=1e-4, atol=1e-4)
+    assert len(shapes) > 10
+
+
 def test_a_size_that_no_limit_holds_is_refused_before_the_first_picture(
     tmp_path, pictures, model
 ) -> None:

@@ -52,13 +52,19 @@ def test_a_smaller_map_keeps_each_cell_that_the_picture_touches(height, width) -
 
 def test_maps_of_several_strides_are_cut_at_one_place() -> None:
     meta, _ = placed(Pad((64, 96)), 17, 30)
-    outputs = {"fine": np.zeros((2, 32, 48)), "coarse": np.zeros((1, 8, 12)), "scores": np.zeros(5)}
+    outputs = {
+        "fine": np.zeros((2, 32, 48)),
+        "coarse": np.zeros((1, 8, 12)),
+        "mean": np.zeros((2, 1, 1)),
+        "scores": np.zeros(5),
+    }
 
     cut = CutPadding()(outputs, meta)
 
     assert {name: array.shape for name, array in cut.items()} == {
         "fine": (2, 12, 16),
         "coarse": (1, 3, 4),
+        "mean": (2, 1, 1),
         "scores": (5,),
     }
     assert meta["canvas"] == [24, 32]
@@ -85,9 +91,7 @@ def test_an_output_that_cannot_be_cut_is_told() -> None:
 
     with pytest.raises(ConfigError, match="no output 'mark'; did you mean 'mask'"):
         CutPadding("mark")({"mask": inside}, meta)
-    with pytest.raises(
-        ConfigError, match=r"shape \[7\], and the model was given \[64, 64\]"
-    ):
+    with pytest.raises(ConfigError, match=r"shape \[7\], and the model was given \[64, 64\]"):
         CutPadding("y")({"mask": inside, "y": np.zeros(7)}, meta)
     with pytest.raises(ConfigError, match="put it first"):
         CutPadding()([1, 2], meta)

@@ -118,6 +118,18 @@ def test_several_sizes_of_pre_become_image_sizes_of_the_model(prepared):
     assert call["dynamic_image_size"] == "64,96;96,64"
 
 
+def test_pictures_of_any_size_become_a_few_sizes_of_the_model(prepared):
+    prepare_, calls = prepared
+
+    spec = prepare_("", "decode_image, {resize: {max_side: 128, multiple_of: 32}}, to_tensor")
+
+    (call,) = map(json.loads, calls.read_text().splitlines())
+    assert call["input_shape"] == "x:1,3,-1,-1"
+    sizes = call["dynamic_image_size"].split(";")
+    assert sizes == [f"{h},{w}" for h in (32, 64, 96, 128) for w in (32, 64, 96, 128)]
+    assert [f"{h},{w}" for h, w in spec.pre.ops[2].sizes] == sizes
+
+
 def test_several_widths_of_parts_become_dims_in_each_batch_size(prepared):
     prepare_, calls = prepared
 
