@@ -26,7 +26,7 @@ from gepipe.serving.execution import Execution
 from gepipe.serving.host import ModelHost
 from gepipe.serving.kinds import CANCELLED, CANCELLED_TEXT
 from gepipe.serving.merging import Ask, checked_rows
-from gepipe.serving.metrics import Metrics, OpenRequests
+from gepipe.serving.metrics import Metrics, OpenRequests, labels_of
 from gepipe.serving.rawrows import elements_of, raw_of, rows_from
 from gepipe.serving.replies import kind_of, reply_error
 from gepipe.serving.request_queue import RequestQueue
@@ -60,11 +60,8 @@ class _Place:
     """
 
     def __init__(self, args: Mapping[str, str], settings: Settings, options: EngineOptions) -> None:
-        self.metrics = Metrics({
-            "model": args["model_name"],
-            "device": str(options.device),
-            "instance": args["model_instance_name"],
-        })  # fmt: skip
+        self._device = options.device
+        self.metrics = Metrics(labels_of(args), [options.device])
         self.host = ModelHost(
             settings.stage,
             pickled(InferBody(settings.engine, settings.model, options), settings.stage),
@@ -85,7 +82,9 @@ class _Place:
     def executed(self, began: float, rows: int, at: float, took_s: float, busy_ns: int) -> None:
         """Count an execution; see `Execution`."""
         self._row_s = busy_ns / 1e9 / rows
-        self.metrics.executed(rows, wait_s=at - began, took_s=took_s, busy_s=busy_ns / 1e9)
+        self.metrics.executed(
+            self._device, rows, wait_s=at - began, took_s=took_s, busy_s=busy_ns / 1e9
+        )
 
 
 def _open_places(args: Mapping[str, str], settings: Settings) -> list[_Place]:

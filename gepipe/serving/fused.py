@@ -16,18 +16,15 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from gepipe.errors import GepipeError, ItemError
 from gepipe.serving.asking import Asked, rows_of, wants_realtime
 from gepipe.serving.bundle import load_bundle
-from gepipe.serving.metrics import Metrics, OpenRequests
+from gepipe.serving.metrics import Metrics, OpenRequests, labels_of
 from gepipe.serving.replies import kind_of, reply_error
 from gepipe.serving.service import Service
 from gepipe.serving.stub import settle
-
-if TYPE_CHECKING:
-    from gepipe.spec.model import PipelineSpec
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +62,7 @@ class Fused:
             raise pb_utils.TritonModelException(str(error)) from None
         for note in info.notes:
             pb_utils.Logger.log_info(f"{args['model_instance_name']}: {note}")
-        self._metrics = Metrics(_labels(args, spec))
+        self._metrics = Metrics(labels_of(args), tuple(dict.fromkeys(self._service.devices)))
         self._metrics.changed(is_open=True)
         self._open_requests = OpenRequests(args)
         self._is_open = True
@@ -149,8 +146,9 @@ class Fused:
     def _count(self) -> None:
         # In this order: what was answered is among what was executed.
         kinds = [self._answered.popleft() for _ in range(len(self._answered))]
-        for items, waited_s, busy_s in self._service.executed():
-            self._metrics.executed(items, wait_s=waited_s, took_s=busy_s, busy_s=busy_s)
+        for place, items, waited_s, busy_s in self._service.executed():
+            device = self._service.devices[place]
+            self._metrics.executed(device, items, wait_s=waited_s, took_s=busy_s, busy_s=busy_s)
         if kinds:
             self._metrics.answered(len(kinds), [kind for kind in kinds if kind])
         restarts = sum(self._service.statistics().restarts.values())
@@ -159,12 +157,3 @@ class Fused:
         if self._is_open and not self._service.is_open:
             self._is_open = False
             self._metrics.changed(is_open=False)
-
-
-def _labels(args: Mapping[str, str], spec: PipelineSpec) -> dict[str, str]:
-    devices = spec.infer.devices
-    return {
-        "model": args["model_name"],
-        "device": devices if isinstance(devices, str) else ",".join(map(str, devices)),
-        "instance": args["model_instance_name"],
-    }

@@ -11,43 +11,60 @@
     gepipe_wait_seconds             histogram: from the server's hand-over to the execution
     gepipe_execution_seconds        histogram: an execution, as the server's process sees it
 
-Labels: model, device, instance. How long requests queue before they are handed over is the
+Labels: model, device, instance. Where an instance works on several devices at once, executions are
+counted for each, and requests, failures, restarts and availability once, with all of them as
+`device`. How long requests queue before they are handed over is the
 server's own `nv_inference_queue_duration_us`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 _ROWS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
+class _Executions(NamedTuple):
+    """What is counted of one device."""
+
+    rows: Any
+    busy: Any
+    batch: Any
+    wait: Any
+    execution: Any
+
+
 class Metrics:
     """The metrics of one instance. An increment takes 16 microseconds, so there are few a batch."""
 
-    def __init__(self, labels: Mapping[str, str]) -> None:
-        self._labels = dict(labels)
+    def __init__(self, labels: Mapping[str, str], devices: Sequence[int]) -> None:
+        """Begin at none.
+
+        Args:
+            labels: Labels of all of them, but for `device`.
+            devices: The devices that the instance works on, each once.
+        """
+        self._labels = {**labels, "device": ",".join(map(str, devices))}
         # The server drops a family to which nobody holds a reference.
         self._families: dict[str, Any] = {}
         self._requests = self._counter("requests_total", "requests, well answered or not")
-        self._rows = self._counter("rows_total", "rows executed")
-        self._busy = self._counter("device_busy_seconds_total", "seconds the device has worked")
         self._restarts = self._counter("restarts_total", "worker processes that were replaced")
         self._available = self._metric("available", "whether the model is open", "GAUGE")
-        self._batch = self._histogram("batch_rows", "rows of an execution", _ROWS)
-        self._wait = self._histogram("wait_seconds", "from hand-over to execution", _SECONDS)
-        self._execution = self._histogram("execution_seconds", "of an execution", _SECONDS)
         self._failures: dict[str, Any] = {}
+        self._devices = {each: self._executions(device=str(each)) for each in devices}
 
-    def executed(self, rows: int, *, wait_s: float, took_s: float, busy_s: float) -> None:
-        """Count an execution."""
-        self._rows.increment(rows)
-        self._busy.increment(busy_s)
-        self._batch.observe(rows)
-        self._wait.observe(wait_s)
-        self._execution.observe(took_s)
+    def executed(
+        self, device: int, rows: int, *, wait_s: float, took_s: float, busy_s: float
+    ) -> None:
+        """Count an execution on a device."""
+        counts = self._devices[device]
+        counts.rows.increment(rows)
+        counts.busy.increment(busy_s)
+        counts.batch.observe(rows)
+        counts.wait.observe(wait_s)
+        counts.execution.observe(took_s)
 
     def answered(self, requests: int, failures: Sequence[str]) -> None:
         """Count answers, and the kinds of those that are failures."""
@@ -70,12 +87,21 @@ class Metrics:
             self._restarts.increment(1)
         self._available.set(int(is_open))
 
-    def _counter(self, name: str, text: str) -> Any:
-        return self._metric(name, text, "COUNTER")
+    def _executions(self, **labels: str) -> _Executions:
+        return _Executions(
+            self._counter("rows_total", "rows executed", **labels),
+            self._counter("device_busy_seconds_total", "seconds the device has worked", **labels),
+            self._histogram("batch_rows", "rows of an execution", _ROWS, **labels),
+            self._histogram("wait_seconds", "from hand-over to execution", _SECONDS, **labels),
+            self._histogram("execution_seconds", "of an execution", _SECONDS, **labels),
+        )
 
-    def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> Any:
+    def _counter(self, name: str, text: str, **labels: str) -> Any:
+        return self._metric(name, text, "COUNTER", **labels)
+
+    def _histogram(self, name: str, text: str, buckets: Sequence[float], **labels: str) -> Any:
         return self._family(name, text, "HISTOGRAM").Metric(
-            labels=self._labels, buckets=[float(each) for each in buckets]
+            labels={**self._labels, **labels}, buckets=[float(each) for each in buckets]
         )
 
     def _metric(self, name: str, text: str, type_: str, **labels: str) -> Any:
@@ -87,6 +113,11 @@ class Metrics:
         return self._families[name]
 
 
+def labels_of(args: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels of an instance; `args` is what the server hands to `initialize`."""
+    return {"model": args["model_name"], "instance": args["model_instance_name"]}
+
+
 class OpenRequests:
     """How many requests an instance has taken and not answered.
 
@@ -96,8 +127,7 @@ class OpenRequests:
     def __init__(self, args: Mapping[str, str]) -> None:
         """Begin at none; `args` is what the server hands to `initialize`."""
         self._family = _new_family("open_requests", "requests taken and not answered", "GAUGE")
-        labels = {"model": args["model_name"], "instance": args["model_instance_name"]}
-        self._metric = self._family.Metric(labels=labels)
+        self._metric = self._family.Metric(labels=labels_of(args))
         self._told = 0
         self._metric.set(0)  # one that was killed may have left another number
 

@@ -57,6 +57,7 @@ class Service:
 
     Attributes:
         batch: Rows of a whole batch; 0 before `start` has returned.
+        devices: The device of each infer worker; none before `start` has returned.
     """
 
     def __init__(self, spec: PipelineSpec) -> None:
@@ -67,6 +68,7 @@ class Service:
                 a class may wait; more are refused.
         """
         self.batch = 0
+        self.devices: tuple[int, ...] = ()
         self._spec = spec
         self._info: ModelInfo | None = None
         self._crews: Mapping[Role, Crew] = {}
@@ -98,6 +100,7 @@ class Service:
         start_server(PRELOAD)
         spec = self._spec = prepare(self._spec)
         start = plan_start(spec)
+        self.devices = tuple(options.device for options in start.engines)
         crews = make_crews(spec, start, PayloadReader(), encode_json)
         # There is no telling when the first rush comes: all workers are started now.
         self._crews = {role: replace(crew, eager=sys.maxsize) for role, crew in crews.items()}

@@ -11,11 +11,13 @@ class Executed(NamedTuple):
     """An execution that was done.
 
     Attributes:
+        place: Index of the infer worker that did it.
         items: Items in it.
         waited_s: Seconds from the arrival of the first of them to its hand-over to the device.
         busy_s: Seconds in which the device was executing.
     """
 
+    place: int
     items: int
     waited_s: float
     busy_s: float

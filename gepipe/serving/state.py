@@ -273,11 +273,12 @@ class ServingState(Passage):
 
     # --- what is learnt, and when to look again ---------------------------------------------------
 
-    def _prosper(self, worker: WorkerId, execution: Execution | None, busy_ns: int) -> None:  # noqa: ARG002
+    def _prosper(self, worker: WorkerId, execution: Execution | None, busy_ns: int) -> None:
         if execution is not None:
             self._pace.times.add(execution.last - execution.first, busy_ns / 1e9)
             items = len(execution.batch.live(execution.first, execution.last))
-            self.recent.append(Executed(items, execution.waited_s, busy_ns / 1e9))
+            seconds = execution.waited_s, busy_ns / 1e9
+            self.recent.append(Executed(worker.index, items, *seconds))
 
     def _bear(self, role: Role, out: list[WorkerCommand], error: GepipeError) -> None:
         """Go on: who sends hostile items must not end the service for the others."""

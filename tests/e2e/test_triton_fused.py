@@ -66,6 +66,19 @@ stages:
   - {{name: inference, model: {folder}/m.onnx, instances: 1}}
   - {{name: postprocess, stream_count: 1, ops: [{{python: {folder}/ops.py:first_of}}]}}
 """
+#: Two cards that take a while.
+CARDS = """
+name: cards
+stages:
+  - {{name: preprocess, batch_size: 4, ops: [{{python: {folder}/ops.py:number_in}}]}}
+  - name: inference
+    model: {folder}/m.onnx
+    backend: {{ge: {{device: emulator, profile: {folder}/two.yaml}}}}
+    devices: [0, 1]
+    gears: [1, 4]
+    instances: 1
+  - {{name: postprocess, stream_count: 1, ops: [{{python: {folder}/ops.py:first_of}}]}}
+"""
 ROWS = """
 name: rows
 stages:
@@ -86,6 +99,8 @@ def repository(tmp_path_factory) -> Path:
         text = NUMBERS.format(name=name, queue=queue, threads=threads, folder=tmp)
         export(loads(text), models, layout="fused")
     export(loads(ROWS.format(folder=tmp)), models, layout="fused")
+    (tmp / "two.yaml").write_text(f"name: two-{os.getpid()}\ndevices: 2\nlatency_ms: 20\n")
+    export(loads(CARDS.format(folder=tmp)), models, layout="fused")
     if (ROOT / "samples/models/efficientnet_lite0.onnx").is_file():
         export(load(ROOT / "pipelines/classify.yaml"), models, layout="fused")
     for file in (tmp / "m.onnx", tmp / "ops.py"):
@@ -380,6 +395,20 @@ def test_metrics_say_what_was_done(client, server) -> None:
     assert of("gepipe_batch_rows_sum") - before[2] == 100
     assert of("gepipe_device_busy_seconds_total") > busy
     assert of("gepipe_available") == 1
+
+
+def test_each_card_of_a_model_has_its_own_metrics(client, server) -> None:
+    client.wait(*[client.ask("cards", b"%d" % n) for n in range(100)])
+
+    def of(name: str, *devices: str) -> list[float]:
+        return [metric(server, name, model="cards", device=device) for device in devices]
+
+    wait_until(lambda: of("gepipe_requests_total", "0,1") == [100], 3)
+    rows = of("gepipe_rows_total", "0", "1")
+    assert sum(rows) == 100
+    assert all(rows)
+    assert all(each > 0.02 for each in of("gepipe_device_busy_seconds_total", "0", "1"))
+    assert of("gepipe_device_busy_seconds_total", "0,1") == [0]
 
 
 def test_reloading_and_unloading_under_load_answer_everything(client, server, repository) -> None:
