@@ -19,6 +19,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from gepipe.errors import ItemError
+from gepipe.io.videos import is_camera
 from gepipe.runtime import tuning
 from gepipe.runtime.channel import WorkerChannel
 from gepipe.runtime.memory import SharedBuffer
@@ -27,6 +28,7 @@ from gepipe.video.order import Order
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from gepipe.video.camera import Camera
     from gepipe.video.selection import Selection
     from gepipe.video.stream import Decoded, VideoStream
 
@@ -142,12 +144,8 @@ class _Decoder:
         self._say("ended", decoded, note)
 
     def _file(self, order: Order) -> tuple[int, str]:
-        from gepipe.video.stream import VideoStream
-
         selection = order.selection()
-        with closing(
-            VideoStream(order.path, threads=order.threads, timeout_s=order.timeout_s)
-        ) as stream:
+        with closing(self._stream(order)) as stream:
             self._opened(stream, selection)
             left = order.skip
             for each in stream.frames():
@@ -170,21 +168,15 @@ class _Decoder:
         Raises:
             ItemError: The source is given up.
         """
-        from gepipe.video.stream import VideoStream
-
         selection = order.selection()
-        number, began, fruitless = order.behind + 1, time.monotonic(), 0
-        shift_s, last_s = None, 0.0
+        number, fruitless = order.behind + 1, 0
+        began, last_s = time.monotonic() - order.since_s, order.since_s
         while True:
             error = ItemError("connection", "the stream ended")
             try:
-                with closing(
-                    VideoStream(
-                        order.path, threads=order.threads, timeout_s=order.timeout_s, live=True
-                    )
-                ) as stream:
+                with closing(self._stream(order)) as stream:
                     self._opened(stream, selection)
-                    shift_s = None
+                    shift_s: float | None = None
                     for each in stream.frames():
                         fruitless = 0
                         if shift_s is None:  # time goes on over a gap, whatever the sender counts
@@ -198,6 +190,8 @@ class _Decoder:
                             self._give_live(each, number, time_s)
                         number += 1
             except ItemError as failed:
+                if failed.kind == "too_large":
+                    raise
                 error = failed
             if fruitless >= order.reconnect:
                 raise ItemError(
@@ -210,7 +204,23 @@ class _Decoder:
             self._say("lost", str(error), wait_s)
             self._pause(wait_s)
 
-    def _opened(self, stream: VideoStream, selection: Selection) -> None:
+    def _stream(self, order: Order) -> VideoStream | Camera:
+        assert self._memory is not None
+        if is_camera(order.path):
+            from gepipe.video.camera import Camera
+
+            return Camera(order.path)
+        from gepipe.video.stream import VideoStream
+
+        return VideoStream(
+            order.path,
+            threads=order.threads,
+            timeout_s=order.timeout_s,
+            live=order.live,
+            most_bytes=self._memory.nbytes,
+        )
+
+    def _opened(self, stream: VideoStream | Camera, selection: Selection) -> None:
         facts = stream.facts
         self._say("opened", facts.rate, selection.estimate(facts.frames, facts.rate), facts.codec)
 

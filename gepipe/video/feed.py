@@ -30,7 +30,7 @@ from gepipe.video.arena import Arena
 from gepipe.video.crew import DecoderCrew
 from gepipe.video.frame import Frame
 from gepipe.video.loans import Loans
-from gepipe.video.reel import Ready, Reel
+from gepipe.video.reel import Ready, Reel, too_large
 from gepipe.video.reels import Reels
 
 if TYPE_CHECKING:
@@ -295,14 +295,8 @@ class VideoFeed(Feed):
     def _refuse(self, reel: Reel) -> None:
         """Give up a video whose frames are too large."""
         height, width = reel.size or (0, 0)
-        several = f"{self._least:,} of them" if self._least > 1 else "several of them"
-        self._reels.refuse(
-            reel,
-            "too_large",
-            f"{reel.source!r}: a frame of {width}x{height} pixels takes {reel.nbytes:,} bytes; "
-            f"there are {self._arena.memory.nbytes:,} for frames; set memory of the source so that "
-            f"there is room for {several}",
-        )
+        most = self._arena.memory.nbytes
+        self._reels.refuse(reel, too_large(reel.source, height, width, most, self._least))
         self._ring()
 
     def _ring(self) -> None:

@@ -15,6 +15,7 @@ class Order(NamedTuple):
         path: The video, as the source names it.
         live: Whether to drop frames for which there is no room, and to connect anew.
         behind: Number of the frame behind which to go on, -1 for none.
+        since_s: Time of that frame, which that of the next is later than; for live sources.
         skip: How many of the wanted frames behind that to pass over.
         every: See `Selection`.
         fps: See `Selection`.
@@ -28,6 +29,7 @@ class Order(NamedTuple):
     path: bytes
     live: bool = False
     behind: int = -1
+    since_s: float = 0.0
     skip: int = 0
     every: int = 1
     fps: float | None = None

@@ -8,6 +8,8 @@ import cv2
 import numpy as np
 from av.video.reformatter import VideoReformatter
 
+from gepipe.video.camera import Shot
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -38,6 +40,9 @@ class Painter:
             picture: The frame.
             memory: (height, width, 3) uint8 of its size as it is shown; overwritten.
         """
+        if isinstance(picture, Shot):
+            memory[...] = picture.pixels
+            return
         # One thread: the pipeline's processes share the processors already.
         converted = self._reformatter.reformat(picture, format="bgr24", threads=1)
         plane: Any = converted.planes[0]

@@ -6,6 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from gepipe.errors import ItemError
+
 #: Decoders that a video may cost, however far each of them came.
 CRASHES_MAX: Final = 8
 
@@ -48,6 +50,7 @@ class Reel:
         rooms: Room that the decoder has.
         ready: Frames to take.
         behind: Number of the last wanted frame that came.
+        time: Its time, in seconds.
         position: Wanted frames so far.
         over: Whether nothing more will come.
         trouble: Kind and text of its failure, if it has one.
@@ -67,6 +70,7 @@ class Reel:
     rooms: set[int] = field(default_factory=set)
     ready: deque[Ready] = field(default_factory=deque)
     behind: int = -1
+    time: float = 0.0
     position: int = 0
     over: bool = False
     trouble: tuple[str, str] | None = None
@@ -99,7 +103,7 @@ class Reel:
         self.rooms.discard(offset)
         self.ready.append(Ready(arrival, offset, height, width, frame, time, self.position))
         self.position += 1
-        self.behind = frame
+        self.behind, self.time = frame, time
 
     def pass_over(self, count: int, frame: int) -> None:
         """Take that frames were passed over, `frame` the last of them."""
@@ -141,3 +145,22 @@ class Reel:
             )
         self._crashed_behind = self.behind
         return not self.over
+
+
+def too_large(source: str, height: int, width: int, most_bytes: int, least: int = 1) -> ItemError:
+    """Return the failure of a video whose frames the memory does not hold.
+
+    Args:
+        source: The video.
+        height: Of its frames.
+        width: Of its frames.
+        most_bytes: What there is for frames.
+        least: How many of them there must be room for.
+    """
+    several = f"{least:,} of them" if least > 1 else "several of them"
+    return ItemError(
+        "too_large",
+        f"{source!r}: a frame of {width}x{height} pixels takes {3 * height * width:,} bytes; "
+        f"there are {most_bytes:,} for frames; set memory of the source so that there is room for "
+        f"{several}",
+    )

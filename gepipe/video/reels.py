@@ -15,6 +15,7 @@ from gepipe.video.progress import VideoProgress
 from gepipe.video.reel import Reel
 
 if TYPE_CHECKING:
+    from gepipe.errors import ItemError
     from gepipe.io.source import Entry
     from gepipe.io.videos import VideoFiles
     from gepipe.video.arena import Arena
@@ -115,11 +116,11 @@ class Reels:
         self._reels.remove(reel)
         self._open(Reel(reel.number, reel.source, reel.path, reel.live, skip=reel.skip))
 
-    def refuse(self, reel: Reel, kind: str, text: str) -> None:
+    def refuse(self, reel: Reel, error: ItemError) -> None:
         """Give a video up."""
         self._crew.dismiss(reel)
         self._free_rooms(reel)
-        reel.fail(kind, text)
+        reel.fail(str(error.kind), str(error))
 
     def progress(self, count: int | None) -> VideoProgress:
         """Return how far they are. Safe in any thread.
@@ -146,6 +147,7 @@ class Reels:
             reel.path,
             reel.live,
             reel.behind,
+            reel.time,
             reel.skip,
             source.every,
             source.fps,

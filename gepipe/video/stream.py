@@ -15,18 +15,20 @@ import av.logging
 from av.error import FFmpegError
 
 from gepipe.errors import ItemError
+from gepipe.video.address import Address
 from gepipe.video.clock import Clock
 from gepipe.video.damage import Damage
+from gepipe.video.reel import too_large
 
 #: Frames in a row without a later time stamp, behind which a video counts as at its end.
 STALLED_MAX: Final = 250
 #: Pieces in a row that give no frame, behind which a video is given up.
 FRUITLESS_MAX: Final = 2000
 _READ_ERRORS_MAX: Final = 16
+_MARGIN: Final = 1 << 20
+_PIXELS_MAX: Final = 2**31 - 1
 #: What FFmpeg's decoders say where they fill in what they could not decode.
 _MENDED: Final = ("concealing ", "error while decoding", "ignoring overflow")
-#: What FFmpeg is told of a live stream: to look at one second at most before it begins.
-_LIVE: Final = {"analyzeduration": "1000000"}
 
 
 class Facts(NamedTuple):
@@ -49,12 +51,12 @@ class Decoded(NamedTuple):
     Attributes:
         frame: Number of the frame, counted from 0.
         time: Seconds from the start of the video.
-        picture: The frame.
+        picture: The frame; of a camera a `Shot`.
     """
 
     frame: int
     time: float
-    picture: av.VideoFrame
+    picture: Any
 
 
 class VideoStream:
@@ -67,83 +69,55 @@ class VideoStream:
     """
 
     def __init__(
-        self, path: bytes, *, threads: int = 1, timeout_s: float = 30.0, live: bool = False
+        self,
+        path: bytes,
+        *,
+        threads: int = 1,
+        timeout_s: float = 30.0,
+        live: bool = False,
+        most_bytes: int = 1 << 31,
     ) -> None:
         """Open a video.
 
         Args:
-            path: A path, an address, or a camera's device.
+            path: A path or an address.
             live: Whether to begin as soon as possible, instead of looking far ahead.
             threads: Threads of the codec; 0 for as many as there are processors.
             timeout_s: How long opening, or reading on, may take where a network is in between.
+            most_bytes: What there is for a frame, 3 bytes a pixel; larger ones are not decoded.
 
         Raises:
-            ItemError: `missing`, `empty`, `unreadable`, `connection` or `decoder`.
+            ItemError: `missing`, `empty`, `unreadable`, `connection`, `too_large` or `decoder`.
         """
         self.name = os.fsdecode(path)
         self.damage = Damage()
         self.decoded = 0
-        self._live = live
-        self._fd = -1
+        self._container: Any = None
+        self._address = Address.of(path, live=live)
         self._logs = av.logging.Capture(local=False)
         av.logging.set_level(av.logging.INFO)
         self._lines = self._logs.__enter__()
         try:
-            self._container = self._opened(path, timeout_s)
-            self._stream = self._video(threads)
+            self._container = self._opened(timeout_s)
+            self._stream = self._video(threads, most_bytes)
         except BaseException:
             self.close()
             raise
         self.facts = self._facts()
         self._clock = Clock(self._stream, self.facts.rate)
 
-    def _opened(self, path: bytes, timeout_s: float) -> Any:
-        address, options, form = self._address(path)
+    def _opened(self, timeout_s: float) -> Any:
+        where = self._address
         try:
-            return av.open(address, format=form, options=options, timeout=(timeout_s, timeout_s))
+            return av.open(where.text, options=where.options, timeout=(timeout_s, timeout_s))
         except (FFmpegError, OSError, ValueError) as error:
-            self._container = None
-            remote = b"://" in path[:32]
             raise ItemError(
-                "connection" if remote else "decoder",
+                "connection" if where.is_remote else "decoder",
                 f"cannot open {self.name!r}: {reason(error)}"
-                + ("" if remote else "; expected a video that FFmpeg can read"),
+                + ("" if where.is_remote else "; expected a video that FFmpeg can read"),
             ) from error
 
-    def _address(self, path: bytes) -> tuple[str, dict[str, str], str | None]:
-        """Return what FFmpeg is to open, with which options, and as what.
-
-        Raises:
-            ItemError: There is no such file, or nothing in it.
-        """
-        self._container = None
-        if b"://" in path[:32]:
-            options = dict(_LIVE) if self._live else {}
-            if path.lower().startswith(b"rtsp"):
-                options["rtsp_transport"] = "tcp"
-            return self.name, options, None
-        try:
-            status = os.stat(path)  # noqa: PTH116 - bytes
-        except (OSError, ValueError) as error:
-            missing = isinstance(error, FileNotFoundError | NotADirectoryError)
-            why = (getattr(error, "strerror", None) or str(error)).lower()
-            kind = "missing" if missing else "unreadable"
-            raise ItemError(kind, f"cannot read {self.name!r}: {why}") from error
-        if os.path.isdir(path):  # noqa: PTH112
-            raise ItemError("unreadable", f"{self.name!r} is a folder; expected a video")
-        if path.startswith(b"/dev/video"):
-            return self.name, {}, "v4l2"
-        if status.st_size == 0 and os.path.isfile(path):  # noqa: PTH113
-            raise ItemError("empty", f"{self.name!r} is an empty file")
-        try:
-            path.decode("utf-8")
-        except UnicodeDecodeError:  # FFmpeg is given text
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            return f"file:/proc/self/fd/{self._fd}", {}, None
-        # Without the protocol, a name such as `a:b.mp4` would be taken for an address.
-        return f"file:{self.name}", {}, None
-
-    def _video(self, threads: int) -> Any:
+    def _video(self, threads: int, most_bytes: int) -> Any:
         pictures = [
             stream
             for stream in self._container.streams.video
@@ -158,9 +132,14 @@ class VideoStream:
             stream = pictures[0]
         if stream.codec_context is None:
             raise ItemError("decoder", f"{self.name!r}: {self._no_decoder()}")
-        stream.codec_context.thread_count = threads
+        context = stream.codec_context
+        if 3 * context.width * context.height > most_bytes:
+            raise too_large(self.name, context.height, context.width, most_bytes)
+        # Whatever the header says, no frame takes all memory; sizes are rounded up within.
+        context.options = {"max_pixels": str(min(most_bytes // 3 + _MARGIN, _PIXELS_MAX))}
+        context.thread_count = threads
         if threads != 1:
-            stream.codec_context.thread_type = "AUTO"
+            context.thread_type = "AUTO"
         return stream
 
     def _no_decoder(self) -> str:
@@ -259,9 +238,7 @@ class VideoStream:
         if self._container is not None:
             self._container.close()
             self._container = None
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._address.close()
         if self._logs is not None:
             self._logs.__exit__(None, None, None)
             self._logs = None

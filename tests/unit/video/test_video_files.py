@@ -8,7 +8,9 @@ import av
 import numpy as np
 import pytest
 
-from tests.clips import clip, damage, watch
+from gepipe.io.videos import VideoFiles
+from gepipe.video.feed import VideoFeed
+from tests.clips import Watcher, clip, damage, watch
 
 
 def test_frames_come_in_order_with_their_times(tmp_path):
@@ -227,6 +229,35 @@ def test_memory_of_a_single_frame_is_enough(tmp_path):
     watcher = watch(clip(tmp_path / "a.mp4", 20, (240, 320)), memory=240 * 320 * 3 + 4096)
 
     assert watcher.shown == list(range(20))
+
+
+def test_a_header_that_asks_for_all_memory_gets_none(tmp_path):
+    path = clip(tmp_path / "a.avi", 5, codec="msmpeg4")  # whose size only the container tells
+    data = bytearray(path.read_bytes())
+    for place in (data.index(b"strf") + 12, data.index(b"avih") + 40):
+        data[place : place + 8] = (12_000).to_bytes(4, "little") * 2
+    path.write_bytes(data)
+
+    watcher = watch(path, clip(tmp_path / "b.mp4", 3), memory="64MiB")
+
+    ((source, kind, text),) = watcher.failures
+    assert (source, kind) == (str(path), "too_large")
+    assert "12000x12000" in text
+    assert watcher.shown == [0, 1, 2]
+
+
+def test_memory_for_several_frames_is_asked_for_where_a_run_needs_them(tmp_path):
+    source = VideoFiles(str(clip(tmp_path / "a.mp4", 3, (240, 320))), memory="1MiB")
+    feed = VideoFeed(source, source.entries(), batch=4, keep=True, least=5)
+    try:
+        watcher = Watcher(feed, 4)
+        watcher.all()
+    finally:
+        feed.close()
+
+    ((_, kind, text),) = watcher.failures
+    assert kind == "too_large"
+    assert "room for 5 of them" in text
 
 
 @pytest.mark.parametrize("first", [0, 8, 24, 40, 56])
