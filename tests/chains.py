@@ -76,6 +76,16 @@ def grey(outputs: Any, meta: Any) -> Any:  # noqa: ARG001 - a function of post
     return {"grey": value}
 
 
+def found(record: Any) -> Any:
+    """Say of an item what sinks that draw take."""
+    return {
+        "detections": [
+            {"class": 0, "label": str(part["grey"]), "score": 1.0, "box": part["box"]}
+            for part in record["squares"]
+        ]
+    }
+
+
 def suffer(picture: Any, meta: Any) -> Any:  # noqa: ARG001 - a function of pre
     """Die or wait over some squares."""
     value = int(picture[0, 0, 0])

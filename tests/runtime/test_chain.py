@@ -9,10 +9,13 @@ import signal
 import threading
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 
 import gepipe
 from gepipe.errors import Interrupted, ModelLoadError, StageError
+from gepipe.io.annotated import AnnotatedSink
 from gepipe.ops.crop import Crop
 from gepipe.ops.gather import Gather
 from gepipe.ops.resize import Resize
@@ -33,7 +36,7 @@ from tests.chains import (
     opened,
     picture,
 )
-from tests.support import is_alive, wait_until, workers_of
+from tests.support import is_alive, onnx_model, wait_until, workers_of
 
 RANDOM = random.Random(5)
 PICTURES = [[RANDOM.randrange(100, 250) for _ in range(n)] for n in (3, 0, 5, 1, 12, 0, 2, 4, 6)]
@@ -61,9 +64,6 @@ def test_inputs_in_memory_and_from_a_generator(tmp_path) -> None:
 
 def test_large_inputs_in_memory_travel_once(tmp_path) -> None:
     """Each lies where all its parts find it, and is let go of with its item."""
-    import cv2
-    import numpy as np
-
     noise = np.random.default_rng(1).integers(0, 256, (300, 400, 3), np.uint8)
     noise[:SIDE, :] = 9
     image = cv2.imencode(".png", noise)[1].tobytes()
@@ -83,8 +83,6 @@ def test_large_inputs_in_memory_travel_once(tmp_path) -> None:
 
 
 def test_arrays_are_pictures_without_decode_image(tmp_path) -> None:
-    import numpy as np
-
     spec = chain(tmp_path)
     pre = spec.pre.model_copy(update={"ops": (Python(noted), *spec.pre.ops[1:])})
     spec = spec.model_copy(update={"stages": (pre, *spec.stages[1:])})
@@ -338,3 +336,49 @@ def test_memory_does_not_grow_with_the_number_of_items_and_parts(tmp_path) -> No
 def resident() -> int:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_source_that_breaks_is_told_behind_the_results(tmp_path) -> None:
+    def breaking():
+        yield from map(picture, PICTURES[:5])
+        raise RuntimeError("the source broke")
+
+    made = []
+    with opened(tmp_path) as pipeline:
+        with pytest.raises(RuntimeError, match="the source broke"):
+            made.extend(result.value for result in pipeline.run(breaking()))
+
+        assert made == [expected(values) for values in PICTURES[:5]]
+        assert len(list(pipeline.run([picture([9])]))) == 1
+
+
+def test_nan_of_the_second_model_marks_the_part_under_its_name(tmp_path) -> None:
+    second = onnx_model(
+        tmp_path / "log.onnx",
+        [
+            ("ReduceMean", ["x"], ["m"], {"axes": [1, 2, 3], "keepdims": 0}),
+            ("Sub", ["m", "fifty"], ["d"], {}),
+            ("Log", ["d"], ["y"], {}),
+        ],
+        {"x": ("float32", ["n", 3, 4, 4])},
+        {"y": ("float32", ["n"])},
+        {"fifty": np.array(50, np.float32)},
+    )
+    with opened(tmp_path, second=second) as pipeline:
+        (result,) = pipeline.run([picture([60, 40, 60])])
+
+    good, bad, other = result.value["squares"]
+    assert good["grey"] == other["grey"] == 2
+    assert (bad["failure"]["stage"], bad["failure"]["kind"]) == ("read", "nan")
+
+
+def test_a_sink_that_draws_gets_the_picture_of_the_item(tmp_path) -> None:
+    inputs = files(tmp_path / "in", [[100, 200], [50]])
+    post = [Python("tests.chains:grey"), Gather(), Python("tests.chains:found")]
+    spec = chain(tmp_path, post=post)
+    sink = AnnotatedSink(str(tmp_path / "out.jsonl"))
+    Job(spec.model_copy(update={"sink": sink}), inputs=inputs).run()
+
+    drawn = sorted((tmp_path / "out").iterdir())
+    assert len(drawn) == 2
+    assert [cv2.imread(str(each)).shape for each in drawn] == [(SIDE, 2 * SIDE, 3), (SIDE, SIDE, 3)]
