@@ -19,6 +19,7 @@ from gepipe.ops.decode import DecodeImage
 from gepipe.ops.user import Python
 from gepipe.pipeline.job import Job
 from gepipe.spec.model import PipelineSpec
+from tests.cameras import Camera
 from tests.clips import clip, damage
 from tests.support import doubling_model, python, script_environment, wait_until
 
@@ -284,3 +285,50 @@ def test_an_interrupt_leaves_an_exact_prefix_and_says_how_to_go_on(clips, tmp_pa
     assert again.returncode == 0, again.stderr
     assert [r["result"]["shown"] for r in lines(output)] == whole
     assert f"from frame {len(results)} on" in again.stderr
+
+
+# --- live sources ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def camera(tmp_path):
+    path = clip(tmp_path / "camera.ts", 400, codec="mpeg2video", form="mpegts")
+    camera = Camera(path, bytes_a_second=4 * path.stat().st_size * 25 / 400)
+    yield camera
+    camera.close()
+
+
+def test_a_job_over_a_camera_ends_where_it_is_told_and_counts_what_it_drops(
+    spec_of, camera, tmp_path
+):
+    (tmp_path / "slow").touch()  # 100 frames a second come, 2 workers take 20 ms each and more
+    job = Job(spec_of(camera.address, stop="6s"))
+
+    report = job.run()
+
+    results = lines(report.output)
+    frames = [r["result"]["frame"] for r in results]
+    assert frames == sorted(set(frames))
+    assert [r["index"] for r in results] == list(range(len(results)))
+    assert report.failed == 0
+    assert report.total == len(results)
+    assert job.video_progress().dropped >= frames[-1] - len(frames) - 40
+    assert results[-1]["result"]["time"] < 6
+    with pytest.raises(ConfigError, match="no known end"):
+        Job(spec_of(camera.address, stop="6s"), resume=True).run()
+
+
+def test_a_stop_of_a_job_over_a_camera_leaves_whole_files(spec_of, camera):
+    job = Job(spec_of(camera.address))
+
+    def stop():
+        wait_until(lambda: job.done >= 10, 20)
+        job.request_stop()
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    with pytest.raises(Interrupted):
+        job.run()
+    stopper.join()
+
+    assert len(lines(job.output)) == job.done >= 10
