@@ -38,6 +38,7 @@ _BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+_PICTURE = re.compile(r'!\[([^\]]+)\]\(([^)\s]+)\)|<img src="([^"]+)"[^>]* alt="([^"]+)"')
 _INLINE = re.compile(r"`([^`\n]+)`")
 
 #: The stages that a fragment of a pipeline file is put into, to be loaded.
@@ -191,6 +192,16 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
         assert file.exists(), link
         if anchor:
             assert anchor in anchors(file), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_the_pictures_of_a_page_are_there_and_small(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    found = _PICTURE.findall(text)
+
+    assert len(found) == text.count("![") + text.count("<img ")  # each says what it shows
+    for _, one, other, _ in found:
+        assert (page.parent / (one or other)).stat().st_size < 100_000
 
 
 def anchors(page: Path) -> set[str]:
