@@ -96,6 +96,13 @@ def suffer(picture: Any, meta: Any) -> Any:  # noqa: ARG001 - a function of pre
     return picture
 
 
+def hang(picture: Any, meta: Any) -> Any:  # noqa: ARG001 - a function of pre
+    """Never end over some squares."""
+    if int(picture[0, 0, 0]) == SLOW:
+        pause(600)
+    return picture
+
+
 def chain(folder: Path, **keys: Any) -> PipelineSpec:
     """Return the pipeline.
 

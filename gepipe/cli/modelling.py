@@ -101,7 +101,21 @@ def _split(request: ConvertRequest) -> Split | None:
         return None
     from gepipe.spec.load import load
 
-    return split_for_aipp(load(request.aipp_from).pre.ops, order=request.aipp_order)
+    legs = load(request.aipp_from).legs
+    if len(legs) > 1:  # the operators are those before the model that is converted
+        own = [leg for leg in legs if _is_model(leg.infer.model, request.model)]
+        if len(own) != 1:
+            models = ", ".join(f"{leg.infer.name}: {leg.infer.model}" for leg in legs)
+            raise ConfigError(
+                f"--aipp-from: {request.aipp_from}: has several models ({models}); expected one of "
+                f"them to be {request.model}"
+            )
+        legs = (own[0],)
+    return split_for_aipp(legs[0].pre.ops, order=request.aipp_order)
+
+
+def _is_model(named: Path | None, file: Path) -> bool:
+    return named is not None and named.resolve() == file.resolve()
 
 
 def _show_command(plan: Plan, output: Path, *, as_json: bool) -> None:

@@ -382,3 +382,17 @@ def test_a_sink_that_draws_gets_the_picture_of_the_item(tmp_path) -> None:
     drawn = sorted((tmp_path / "out").iterdir())
     assert len(drawn) == 2
     assert [cv2.imread(str(each)).shape for each in drawn] == [(SIDE, 2 * SIDE, 3), (SIDE, SIDE, 3)]
+
+
+def test_a_part_that_hangs_is_set_aside_alone(tmp_path) -> None:
+    spec = chain(tmp_path)
+    mid = spec.stages[2]
+    ops = (*mid.ops[:2], Python("tests.chains:hang"), *mid.ops[3:])
+    mid = mid.model_copy(update={"timeout": 0.3, "ops": ops})
+    spec = spec.model_copy(update={"stages": (*spec.stages[:2], mid, *spec.stages[3:])})
+    with gepipe.Pipeline(spec) as pipeline:
+        made = [result.value["squares"] for result in pipeline.run([picture([1, SLOW, 2])] * 2)]
+
+    for good, bad, other in made:
+        assert (good["grey"], other["grey"]) == (1, 2)
+        assert (bad["failure"]["stage"], bad["failure"]["kind"]) == ("cut", "timeout")
