@@ -109,6 +109,8 @@ class Course:
 
     def _wait_for(self, ready: Callable[[], bool]) -> None:
         """Wait until `ready`; the lock is held."""
+        if not ready():
+            self._room.notify_all()  # of what this thread has done since it took the lock
         while not ready():
             if self.stopping:
                 raise Interrupted("stopped on request; what was written is an exact prefix")
@@ -173,6 +175,8 @@ class Course:
                     self._item_over(outcome)
             if number < len(self._feeds):
                 self._feeds[number].wake()
+            if number:  # once for all of them: who waits for room is woken for each call
+                self._room.notify_all()
 
     def _item_over(self, outcome: Outcome) -> None:
         assert self._first is not None
@@ -198,7 +202,6 @@ class Course:
             self._wait_for(lambda: behind.parts < _PARTS)
             behind.add(part, part.item.source, part.payload, outcome.payload)
         self._pass_on(number - 1)
-        self._room.notify_all()
 
     def _close_group(self, number: int) -> None:
         self.fans[number].close_group()
