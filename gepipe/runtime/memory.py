@@ -124,6 +124,15 @@ class SharedBuffer:
             ) from error
         return cls(fd, nbytes)
 
+    @classmethod
+    def mapped(cls, fd: int, nbytes: int) -> Self:
+        """Map memory at once and let go of its descriptor: the last view frees it."""
+        buffer = cls(fd, nbytes)
+        buffer._map = mmap.mmap(fd, nbytes)
+        os.close(fd)
+        buffer.fd = -1
+        return buffer
+
     @property
     def map(self) -> mmap.mmap:
         """The bytes, mapped at first use."""

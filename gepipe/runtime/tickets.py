@@ -66,7 +66,7 @@ class _Post:
     def receive(self) -> tuple[Any, ...] | None:
         """Wait for a ticket; None when the supervisor closed its end or died."""
         while (message := self._channel.receive()) is not None and message[0] == "memory":
-            buffer = SharedBuffer(self.take_fd(), message[1])
+            buffer = SharedBuffer.mapped(self.take_fd(), message[1])
             if hasattr(self._stage, "attach"):
                 self._stage.attach(buffer)
             else:

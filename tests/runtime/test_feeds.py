@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -76,6 +77,23 @@ def test_worker_that_died_between_two_runs_is_replaced_by_one_with_the_memory_of
         assert run_over(subject, LentFeed(range(50, 90), 6, kept=True)) == undisturbed(
             range(50, 90)
         )
+
+
+def memories_of(pid: int) -> int:
+    """Return how many pieces of shared memory a process holds, by descriptor or in its map."""
+    fds = [str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir()]
+    maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return sum("memfd:gepipe" in each for each in (*fds, *maps))
+
+
+def test_memory_of_earlier_runs_is_let_go_of_by_the_workers() -> None:
+    with supervisor(WriteLent(), post=ReadLent()) as subject:
+        held = []
+        for _ in range(5):
+            run_over(subject, LentFeed(range(8), 5, kept=True))
+            held.append([memories_of(pid) for pid in workers_of(subject)])
+
+    assert held[1:] == held[:1] * 4
 
 
 class Patient(ThreadedFeed):
