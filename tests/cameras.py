@@ -16,11 +16,13 @@ class Camera:
         address: Where to connect.
         connections: How many there were.
         stop_behind: Bytes behind which a connection is closed; None for none.
+        silent_behind: Bytes behind which nothing more comes over a connection; None for none.
     """
 
     def __init__(self, path: Path, *, bytes_a_second: float) -> None:
         self.connections = 0
         self.stop_behind: int | None = None
+        self.silent_behind: int | None = None
         self._data = path.read_bytes()
         self._pace = bytes_a_second
         self._over = threading.Event()
@@ -46,6 +48,11 @@ class Camera:
             sock.sendall(piece)
             sent += len(piece)
             if self.stop_behind is not None and sent >= self.stop_behind:
+                return
+            if self.silent_behind is not None and sent >= self.silent_behind:
+                with suppress(TimeoutError):
+                    sock.settimeout(10)
+                    sock.recv(1)  # until the other end lets go
                 return
             self._over.wait(max(0.0, began + sent / self._pace - time.monotonic()))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import time
 from itertools import pairwise
@@ -76,6 +78,34 @@ def test_a_lost_connection_is_made_anew_and_numbers_and_times_go_on(camera, watc
     assert watcher.frames[-1] > 100
     assert watcher.frames[-1] < 4 * 60
     assert "connecting again in 0.5 s" in caplog.text
+
+
+def test_a_connection_that_falls_silent_is_made_anew(camera, watcher_of, caplog):
+    source = camera(pace=4)
+    source.silent_behind = len(source._data) // 5
+    watcher = watcher_of(source.address, timeout=1)
+
+    while source.connections < 2 or watcher.frames[-1] < 110:
+        watcher.take()
+
+    assert watcher.frames == sorted(set(watcher.frames))
+    assert watcher.times == sorted(watcher.times)
+    assert "connecting again" in caplog.text
+
+
+def test_numbers_and_times_go_on_over_a_lost_decoder(camera, watcher_of, caplog):
+    watcher = watcher_of(camera(pace=2).address)
+    while not watcher.frames or watcher.frames[-1] < 50:
+        watcher.take()
+    before = len(watcher.frames)
+
+    os.kill(watcher.feed._crew.pids()[0], signal.SIGKILL)
+    while len(watcher.frames) < before + 30:
+        watcher.take()
+
+    assert watcher.frames == sorted(set(watcher.frames))
+    assert watcher.times == sorted(watcher.times)
+    assert "killed by SIGKILL" in caplog.text
 
 
 def test_a_source_that_is_gone_is_given_up_in_the_end(watcher_of):
