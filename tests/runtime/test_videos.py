@@ -21,7 +21,14 @@ from gepipe.pipeline.job import Job
 from gepipe.spec.model import PipelineSpec
 from tests.cameras import Camera
 from tests.clips import clip, damage
-from tests.support import doubling_model, python, script_environment, wait_until
+from tests.support import (
+    doubling_model,
+    family_of,
+    is_alive,
+    python,
+    script_environment,
+    wait_until,
+)
 
 OPS = """
 import os, signal, time
@@ -285,6 +292,29 @@ def test_an_interrupt_leaves_an_exact_prefix_and_says_how_to_go_on(clips, tmp_pa
     assert again.returncode == 0, again.stderr
     assert [r["result"]["shown"] for r in lines(output)] == whole
     assert f"from frame {len(results)} on" in again.stderr
+
+
+def test_a_run_that_is_killed_leaves_no_process_and_goes_on(clips, tmp_path):
+    (tmp_path / "slow").touch()
+    run = command(tmp_path, clips)
+    output = tmp_path / "r.jsonl"
+    process = subprocess.Popen(run, env=script_environment(), cwd=tmp_path)
+    wait_until(lambda: output.exists() and output.read_text().count("\n") >= 12, 30)
+    family = family_of(process.pid)
+    assert len(family) >= 7, "workers and two decoders"
+
+    process.kill()
+    process.wait(10)
+
+    wait_until(lambda: not any(map(is_alive, family)), 20)
+    (tmp_path / "slow").unlink()
+    again = subprocess.run(
+        [*run, "--resume"], check=False, env=script_environment(), cwd=tmp_path, timeout=60
+    )
+    assert again.returncode == 0
+    assert [r["result"]["shown"] for r in lines(output)] == [
+        100 * n + frame for n in range(3) for frame in range(30)
+    ]
 
 
 # --- live sources ---------------------------------------------------------------------------------
