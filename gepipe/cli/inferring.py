@@ -10,7 +10,8 @@ from gepipe.errors import ConfigError, StageError
 from gepipe.io.failures import Failure
 from gepipe.io.files import ImageFiles
 from gepipe.io.jsonl import quoted
-from gepipe.serving.remote import RemoteJob, record_of
+from gepipe.serving.records import line_of
+from gepipe.serving.remote import RemoteJob
 from gepipe.spec.model import PipelineSpec
 from gepipe.triton.address import Address
 from gepipe.triton.client import Client, ClientOptions
@@ -64,7 +65,7 @@ def do_infer(request: InferRequest) -> int:
         options,
         reader=source.reader,
         stage="client",
-        encode=record_of,
+        encode=line_of,
     )
     served = client.open()
     if served.datatype != "BYTES":

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gepipe.errors import ConfigError, StageError
 from gepipe.io.failures import Failure
-from gepipe.io.jsonl import JsonlSink, encode_json
 from gepipe.io.videos import VideoFiles
+from gepipe.pipeline.feeds import require_frames
 from gepipe.pipeline.job import Job, failures_left
 from gepipe.pipeline.single import require_one_model
 from gepipe.runtime.statistics import StageStatistics, Statistics
+from gepipe.serving.records import recorder_for
 from gepipe.triton.client import Client, ClientOptions
 
 if TYPE_CHECKING:
@@ -60,19 +60,15 @@ class RemoteJob(Job):
             raise ConfigError(
                 "source: frames of videos are not sent to a server; leave --via out to run here"
             )
-        if getattr(self._sink.encoder, "takes_origin", False):
-            raise ConfigError(
-                f"sink: {type(self._sink).__name__} is told by the pre stage what an input was, "
-                "and that stage is in the server; write lines: --set 'sink={jsonl: out/x.jsonl}'"
-            )
-        encode = record_of if isinstance(self._sink, JsonlSink) else _encoder(self._sink.encoder)
+        require_frames(self._source, self._sink)
+        reader = self._source.reader
         self._client = Client(
             address,
             spec.name,
             options,
-            reader=self._source.reader,
+            reader=reader,
             stage=spec.pre.name,
-            encode=encode,
+            encode=recorder_for(self._sink, reader, spec.pre.ops),
         )
         self._opened = False
         self._began = self._elapsed_s = 0.0
@@ -161,25 +157,3 @@ class RemoteJob(Job):
         statistics = self.statistics()
         assert statistics is not None
         return statistics
-
-
-def record_of(text: bytes) -> bytes:
-    """Return the record of a JSON lines file for what a server sent: the same JSON on one line."""
-    try:
-        value = json.loads(text)
-    except ValueError:  # of a model that was not exported from a pipeline
-        return encode_json(text.decode("utf-8", "replace"))
-    return encode_json(value) if b"\n" in text else text
-
-
-def _encoder(encode: Callable[[Any], bytes]) -> Callable[[bytes], bytes]:
-    """Return what makes a record of another sink."""
-
-    def of_text(text: bytes) -> bytes:
-        try:
-            value = json.loads(text)
-        except ValueError:
-            value = text.decode("utf-8", "replace")
-        return encode(value)
-
-    return of_text

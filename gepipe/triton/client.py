@@ -92,7 +92,7 @@ class Client:
         *,
         reader: Reader,
         stage: str,
-        encode: Callable[[bytes], bytes],
+        encode: Callable[[bytes, Entry], bytes],
     ) -> None:
         """Describe the job; nothing is opened yet.
 
@@ -102,7 +102,8 @@ class Client:
             options: Limits.
             reader: Reads the inputs.
             stage: The stage that an unreadable input is blamed on.
-            encode: Makes a record's payload of the JSON text that the server sent.
+            encode: Makes a record's payload of the JSON text that the server sent for an input; in
+                the thread of its call.
         """
         self.retries = 0
         self.busy_s = 0.0
@@ -267,7 +268,7 @@ class Client:
         began = time.perf_counter()
         try:
             text = self._patiently(ask, self._options.patience_s)
-            return Record(index, entry.source, self._encode(text))
+            return Record(index, entry.source, self._encode(text, entry))
         except Refused as error:
             return Failure(index, entry.source, error.stage, error.kind, str(error))
         except ItemError as error:  # the sink cannot hold this result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import urllib.request
@@ -46,6 +47,15 @@ def head(blob, meta):
     return np.frombuffer(blob[:4], np.uint8).astype(np.float32) * tables.FACTOR
 
 
+def corner(picture):
+    return picture[0, :4, 0].astype(np.float32)
+
+
+def box(outputs, meta):
+    corners = [2.0, 3.0, 20.5, meta["height"] / 2]
+    return {"detections": [{"box": corners, "score": 0.5, "class": 1, "label": "box"}]}
+
+
 def tell(outputs, meta):
     if meta["length"] == 251:
         os._exit(7)
@@ -72,6 +82,7 @@ pipeline:
     - {{name: postprocess, timeout: 1s, ops: [{{python: './ops.py:tell'}}]}}
   sink: {{jsonl: {name}.jsonl}}
 """
+SHOWN = "[decode_image, {python: './ops.py:corner'}]"
 EMULATED = "backend: {ge: {device: emulator}}\n      gears: [1, 4]"
 
 
@@ -260,6 +271,47 @@ def test_an_item_that_ends_or_holds_up_post_fails_alone(
         (1, "postprocess", "crash"),
         (3, "postprocess", "timeout"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("sink", "files"),
+    [
+        ("{coco: out.json}", 1),
+        ("{annotated: out.jsonl}", 4),
+    ],
+)
+def test_sinks_that_show_the_input_are_written_as_in_a_local_run(
+    place: Path, server: Served, tmp_path: Path, sink: str, files: int
+) -> None:
+    text = BYTES_YAML.format(name="shown", infer="").replace("[{python: './ops.py:head'}]", SHOWN)
+    text = text.replace("ops.py:tell", "ops.py:box")
+    (place / "shown.yaml").write_text(text)
+    server.load("shown")
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        (tmp_path / "in" / f"{number}.jpg").write_bytes(jpeg(40 + number, 64, seed=number))
+    (tmp_path / "in" / "3.jpg").write_bytes(b"no image")
+    for file in ("ops.py", "tables.py", "net.onnx"):
+        shutil.copy(place / file, tmp_path)
+    text = text.replace("{jsonl: shown.jsonl}", sink).replace("images: inputs", "images: in")
+    (tmp_path / "p.yaml").write_text(text)
+
+    def made(*words: str) -> dict[str, bytes]:
+        gepipe(tmp_path, "run", "p.yaml", *words, expected=3)
+        (tmp_path / "out.job.json").unlink()
+        paths = [path for path in tmp_path.rglob("out*/**/*") if path.is_file()]
+        paths += tmp_path.glob("out.*")
+        found = {str(path.relative_to(tmp_path)): path.read_bytes() for path in paths}
+        for path in paths:
+            path.unlink()
+        assert found.pop("out.failures.jsonl", b"")
+        return found
+
+    there = made("--via", f"http://127.0.0.1:{server.ports['http']}")
+    here = made()
+
+    assert there == here
+    assert len(here) == files
 
 
 @pytest.mark.skipif(not MODEL.exists(), reason="run `make samples` first")
