@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gepipe.cli.text import count, harmless, print_out, size, spread
+from gepipe.io.videos import VideoFiles
 from gepipe.ops.plan import plan_post, plan_pre
 from gepipe.pipeline.assembly import Plan, plan, stage_names
 from gepipe.pipeline.chain import together
@@ -103,6 +104,7 @@ def _chain_lines(planned: Plan, legs: Sequence[Resolved]) -> Iterator[str]:
         f"processors: {legs[0].start.cpus}, which the {len(legs)} models and all workers share: "
         "whoever has more to do gets more"
     )
+    yield from _decoder_lines(planned.spec)
     for number, leg in enumerate(legs):
         pre = names[number - 1][1] if number else leg.spec.pre.name
         yield from _stage_lines(leg, pre, names[number][0])
@@ -127,7 +129,21 @@ def _lines(spec: PipelineSpec, start: StartPlan, info: ModelInfo, slots: SlotPla
     notes = (*start.notes, *info.notes)
     yield from spread(f"{spec.name}: {notes[0]}", notes[1:])
     yield f"processors: {start.cpus}"
+    yield from _decoder_lines(spec)
     yield from _stage_lines(Resolved(spec, start, info, slots), spec.pre.name, spec.post.name)
+
+
+def _decoder_lines(spec: PipelineSpec) -> Iterator[str]:
+    """Show what decodes videos, where they are the source."""
+    source = spec.source
+    if not isinstance(source, VideoFiles):
+        return
+    who = (
+        "one process a source" if not source.finite else "one process for a video, one for the next"
+    )
+    threads = count(source.threads, "thread") if source.threads else "a thread a processor"
+    room = f"at most {size(source.memory_nbytes)} of shared memory for frames"
+    yield f"decoders: {who}, {threads} each; {room}"
 
 
 def _stage_lines(leg: Resolved, pre: str, post: str) -> Iterator[str]:

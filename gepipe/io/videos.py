@@ -13,6 +13,7 @@ from gepipe.errors import ConfigError
 from gepipe.io.frames import FrameReader
 from gepipe.io.source import PLUGIN_CONFIG, Entry
 from gepipe.io.walk import expand
+from gepipe.machine import available_memory
 from gepipe.quantities import parse_duration, parse_size, parse_timeout
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ _ADDRESS: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://")
 #: Protocols whose sender does not wait for the receiver.
 _LIVE: Final = (b"rtsp:", b"rtsps:", b"rtmp:", b"rtmps:", b"rtp:", b"udp:", b"srt:", b"tcp:")
 #: Share of the free memory that frames may take, and the most of it, unless told otherwise.
-MEMORY_SHARE: Final = 8
-MEMORY_MAX: Final = 1 << 29
+_MEMORY_SHARE: Final = 8
+_MEMORY_MAX: Final = 1 << 29
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,13 @@ class VideoFiles:
     def reader(self) -> FrameReader:
         """Sees a frame where its decoder has put it."""
         return FrameReader()
+
+    @property
+    def memory_nbytes(self) -> int:
+        """How much memory frames may take."""
+        if isinstance(self.memory, int):
+            return self.memory
+        return min(_MEMORY_MAX, available_memory() // _MEMORY_SHARE)
 
     def is_live(self, path: bytes) -> bool:
         """Whether the source at `path` comes at its own pace."""

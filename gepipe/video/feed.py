@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from gepipe.io.frames import FAILED
 from gepipe.io.source import Entry
-from gepipe.io.videos import MEMORY_MAX, MEMORY_SHARE, VideoFiles
-from gepipe.machine import available_memory
+from gepipe.io.videos import VideoFiles
 from gepipe.runtime.feed import Feed, Portion
 from gepipe.runtime.limits import told
 from gepipe.video.arena import Arena
@@ -85,9 +84,7 @@ class VideoFeed(Feed):
         self._held: dict[int, tuple[Reel, Ready]] = {}  # by seq; their memory is not free
         self._filling: list[int] = []  # seqs of the part-filled batch
         self._seal = self._ended = False
-        share = available_memory() // MEMORY_SHARE
-        wanted = source.memory if isinstance(source.memory, int) else min(MEMORY_MAX, share)
-        self._arena = Arena(wanted)
+        self._arena = Arena(source.memory_nbytes)
         self.memory = self._arena.memory
         with told("cannot decode videos"):
             self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)

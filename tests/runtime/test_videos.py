@@ -266,6 +266,19 @@ def test_the_command_tells_frames_and_videos_and_ends_with_3(clips, tmp_path):
     assert (told["videos"], told["dropped"]) == (4, 0)
 
 
+def test_the_plan_tells_of_decoders(clips, tmp_path):
+    run = command(tmp_path, clips)
+    run[run.index("run")] = "plan"
+
+    done = subprocess.run(
+        run, check=False, capture_output=True, text=True, env=script_environment(), cwd=tmp_path,
+        timeout=60,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert "decoders: a process for a video, one for the next, 1 thread each" in done.stdout
+
+
 def test_an_interrupt_leaves_an_exact_prefix_and_says_how_to_go_on(clips, tmp_path):
     (tmp_path / "slow").touch()
     run = command(tmp_path, clips)
