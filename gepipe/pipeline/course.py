@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: first leg's batch.
 _GROUP: Final = 16
 #: Groups of items that may be between the first leg and the end of the chain.
-_GROUPS: Final = 3
+GROUPS: Final = 3
 #: Parts of one fan that may wait: then no further item is split.
 _PARTS: Final = 4096
 #: How often a thread that waits for room looks whether the run is to stop.
@@ -182,7 +182,7 @@ class Course:
         assert self._first is not None
         assert self._last is not None
         last, fan, index = self._last, self.fans[0], outcome.index
-        self._wait_for(lambda: last.open < _GROUPS * self.group and fan.parts < _PARTS)
+        self._wait_for(lambda: last.open < GROUPS * self.group and fan.parts < _PARTS)
         payload = self._first.payload(index)
         last.expect(index, outcome.source, payload)
         if isinstance(outcome, Failure):

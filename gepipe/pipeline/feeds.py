@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from gepipe.errors import ConfigError
 from gepipe.io.videos import VideoFiles
+from gepipe.pipeline.course import GROUPS
 from gepipe.runtime.feed import Feed, ListedFeed, ThreadedFeed
 from gepipe.video.feed import VideoFeed
 
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
     from gepipe.io.sink import Sink
     from gepipe.io.source import Source
     from gepipe.spec.model import PipelineSpec
-
-#: Groups of items that a chain of models holds, each of so many items or a batch, if that is more.
-_GROUPS: Final = 3
-_GROUP: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +37,22 @@ class InFlight:
     least: int = 1
 
     @classmethod
-    def of(cls, spec: PipelineSpec, sink: Sink | None, *, batch: int, slots: int) -> Self:
+    def of(
+        cls, spec: PipelineSpec, sink: Sink | None, *, batch: int, group: int, slots: int
+    ) -> Self:
         """Return the numbers of a run.
 
         Args:
             spec: The pipeline.
             sink: Where results go; None for a program in Python.
-            batch: Rows of a batch.
+            batch: Rows of a batch, of the first model.
+            group: Items that share batches of parts, of several models; else a batch.
             slots: How many batches there is room for on either side of the model.
         """
         window = (2 * slots + 2) * batch
         if spec.mids:
-            group = max(_GROUP, batch)
-            return cls(batch, True, window + _GROUPS * group, group + 2 * batch)
+            # Parts of a group wait for all of it; one batch more, or decoders would wait, too.
+            return cls(batch, True, window + GROUPS * group, group + batch)
         keep = sink is not None and bool(
             getattr(sink, "keeps_frames", False) or getattr(sink.encoder, "takes_origin", False)
         )

@@ -219,7 +219,11 @@ class Job:
             # may show in a result's last digit.
             first = outputs.first - outputs.first % batch
             room = InFlight.of(
-                self._spec, self._sink, batch=batch, slots=supervisor.statistics().slots
+                self._spec,
+                self._sink,
+                batch=self.batches[0],
+                group=batch,
+                slots=supervisor.statistics().slots,
             )
             feed = listed_feed(self._source, manifest, room, first=first, limit=self._limit)
             stack.callback(feed.close)

@@ -296,7 +296,9 @@ def _start(  # noqa: PLR0913, PLR0917 - each is a fact of the run
         listed = ListedFeed(source.entries(), len(inputs))
         return Start(listed, max_failures=failures_left(spec, len(inputs)))
     allowed = failures_left(spec, None)
-    room = InFlight.of(spec, None, batch=batch, slots=supervisor.statistics().slots)
+    rows = getattr(supervisor, "batches", (batch,))[0]
+    slots = supervisor.statistics().slots
+    room = InFlight.of(spec, None, batch=rows, group=batch, slots=slots)
     feed = drawn_feed(source, room)
     stack.callback(feed.close)
     return Start(feed, max_failures=allowed)
