@@ -138,9 +138,7 @@ def _decoder_lines(spec: PipelineSpec) -> Iterator[str]:
     source = spec.source
     if not isinstance(source, VideoFiles):
         return
-    who = (
-        "one process a source" if not source.finite else "one process for a video, one for the next"
-    )
+    who = "a process for a video, one for the next" if source.finite else "a process a source"
     threads = count(source.threads, "thread") if source.threads else "a thread a processor"
     room = f"at most {size(source.memory_nbytes)} of shared memory for frames"
     yield f"decoders: {who}, {threads} each; {room}"
