@@ -19,16 +19,16 @@ from gepipe.pipeline.bodies import InferBody
 from gepipe.pipeline.crews import pickled, worker_environment
 from gepipe.runtime.forkserver import start_server
 from gepipe.runtime.memory import SlotLayout
-from gepipe.serving.asking import wants_realtime
 from gepipe.serving.declared import ROWS, Declared
 from gepipe.serving.dispatcher import Dispatcher
 from gepipe.serving.execution import Execution
 from gepipe.serving.host import ModelHost
 from gepipe.serving.kinds import CANCELLED, CANCELLED_TEXT
-from gepipe.serving.merging import Ask, checked_rows
+from gepipe.serving.merging import Query, checked_rows
 from gepipe.serving.metrics import Metrics, OpenRequests, labels_of
 from gepipe.serving.rawrows import elements_of, raw_of, rows_from
 from gepipe.serving.replies import kind_of, reply_error
+from gepipe.serving.request import wants_realtime
 from gepipe.serving.request_queue import RequestQueue
 from gepipe.serving.settings import Settings
 from gepipe.serving.stub import settle
@@ -71,11 +71,11 @@ class _Place:
         )
         self._row_s = math.inf
 
-    def unwanted(self, ask: Ask) -> ItemError | None:
+    def unwanted(self, query: Query) -> ItemError | None:
         """Return why a request need not be executed any more, or None."""
-        if overdue := ask.overdue():
+        if overdue := query.overdue():
             return overdue
-        if ask.rows * self._row_s >= _WORTH_ASKING_S and ask.request.is_cancelled():
+        if query.rows * self._row_s >= _WORTH_ASKING_S and query.request.is_cancelled():
             return ItemError(CANCELLED, CANCELLED_TEXT)
         return None
 
@@ -158,18 +158,18 @@ class Backend:
 
     def execute(self, requests: Sequence[Any]) -> list[Any] | None:
         """Answer requests: one response for each, in order, or later by their senders."""
-        asks = [self._asked(request) for request in requests]
+        queries = [self._query_of(request) for request in requests]
         if self._dispatcher is None:
-            return self._answer(self._places[0], asks, kept=False)
-        for ask in asks:
-            ask.sender = ask.request.get_response_sender()
+            return self._answer(self._places[0], queries, kept=False)
+        for query in queries:
+            query.sender = query.request.get_response_sender()
             try:
-                if ask.error is not None:
-                    raise ask.error
-                self._dispatcher.take(ask, realtime=wants_realtime(ask.request.parameters()))
+                if query.error is not None:
+                    raise query.error
+                self._dispatcher.take(query, realtime=wants_realtime(query.request.parameters()))
             except Exception as error:  # noqa: BLE001 - one bad request must not fail the others
                 self._places[0].metrics.answered(1, [kind_of(error)])
-                self._dispatcher.reply(ask, reply_error(self._stage, error))
+                self._dispatcher.reply(query, reply_error(self._stage, error))
         return None
 
     def close(self) -> None:
@@ -182,20 +182,22 @@ class Backend:
         for place in self._places:
             place.host.close()
 
-    def _answer(self, place: _Place, asks: Sequence[Ask], *, kept: bool) -> list[Any]:
+    def _answer(self, place: _Place, queries: Sequence[Query], *, kept: bool) -> list[Any]:
         """Execute requests and return their responses. Never raises."""
         try:
-            self._execution(place, asks).run([ask for ask in asks if ask.error is None], kept=kept)
+            self._execution(place, queries).run(
+                [query for query in queries if query.error is None], kept=kept
+            )
         except Exception as error:  # one that escaped would fail all requests, with our paths
             log.exception("%s: requests could not be executed", self._stage)
-            for ask in asks:
-                ask.error = ask.error or InternalError(f"{type(error).__name__}: {error}")
-        failures = [kind_of(ask.error) for ask in asks if ask.error is not None]
-        place.metrics.answered(len(asks), failures)
-        return [self._reply(ask) for ask in asks]
+            for query in queries:
+                query.error = query.error or InternalError(f"{type(error).__name__}: {error}")
+        failures = [kind_of(query.error) for query in queries if query.error is not None]
+        place.metrics.answered(len(queries), failures)
+        return [self._reply(query) for query in queries]
 
-    def _execution(self, place: _Place, asks: Sequence[Ask]) -> Execution:
-        began = min((ask.began for ask in asks), default=0.0)
+    def _execution(self, place: _Place, queries: Sequence[Query]) -> Execution:
+        began = min((query.began for query in queries), default=0.0)
         return Execution(
             place.host,
             capacity=self._capacity,
@@ -228,20 +230,20 @@ class Backend:
         for place in self._places:
             place.host.lay_out(*layouts, limit_s)
 
-    def _asked(self, request: Any) -> Ask:
-        ask = Ask(request=request, began=time.monotonic())
+    def _query_of(self, request: Any) -> Query:
+        query = Query(request=request, began=time.monotonic())
         arrays: dict[str, NDArray[Any]] = {}
         try:
             for tensor in request.inputs():
                 name = tensor.name()
                 arrays[name] = self._read(name, tensor.as_numpy())
-            ask.rows = checked_rows(arrays, self._inputs)
-            ask.arrays = arrays
+            query.rows = checked_rows(arrays, self._inputs)
+            query.arrays = arrays
         except ItemError as error:
-            ask.error = error
+            query.error = error
         except Exception as error:  # noqa: BLE001 - what cannot be read is the request's fault
-            ask.error = ItemError("unreadable", f"the tensors cannot be read: {error}")
-        return ask
+            query.error = ItemError("unreadable", f"the tensors cannot be read: {error}")
+        return query
 
     def _read(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
         """Return an input as the model takes it."""
@@ -250,18 +252,18 @@ class Backend:
             return rows_from(array, spec)
         return array.reshape(-1) if name in self._flat else array
 
-    def _reply(self, ask: Ask) -> Any:
-        if ask.error is not None:
-            return reply_error(self._stage, ask.error)
+    def _reply(self, query: Query) -> Any:
+        if query.error is not None:
+            return reply_error(self._stage, query.error)
         import numpy as np
         import triton_python_backend_utils as pb_utils
 
         tensors = []
-        for name in ask.request.requested_output_names():
+        for name in query.request.requested_output_names():
             spec = self._outputs.get(name)
             if spec is None:
                 continue
-            match ask.pieces.get(name, []):
+            match query.pieces.get(name, []):
                 case []:
                     array = np.empty((0, *spec.shape), spec.dtype)
                 case [array]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any, Final
 
-from gepipe.serving.merging import Ask
+from gepipe.serving.merging import Query
 from gepipe.serving.replies import send
 from gepipe.serving.request_queue import RequestQueue
 
@@ -33,7 +33,7 @@ class Dispatcher:
     def __init__(  # noqa: PLR0913 - what it is made of
         self,
         waiting: RequestQueue,
-        answers: Sequence[Callable[[Sequence[Ask]], Sequence[Any]]],
+        answers: Sequence[Callable[[Sequence[Query]], Sequence[Any]]],
         *,
         capacity: int,
         merged: bool,
@@ -73,21 +73,21 @@ class Dispatcher:
         for thread in (*self._workers, *self._senders, self._teller):
             thread.start()
 
-    def take(self, ask: Ask, *, realtime: bool) -> None:
+    def take(self, query: Query, *, realtime: bool) -> None:
         """Have a request answered some time; it must have its sender.
 
         Raises:
             ItemError: `overloaded`: too many wait already.
         """
-        self._waiting.put(ask, realtime=realtime)
+        self._waiting.put(query, realtime=realtime)
         self._count(1)
 
-    def reply(self, ask: Ask, response: Any) -> None:
+    def reply(self, query: Query, response: Any) -> None:
         """Send a response."""
         if self._senders:
-            self._outbox.put((ask.sender, response))
+            self._outbox.put((query.sender, response))
         else:
-            send(ask.sender, response)
+            send(query.sender, response)
 
     def close(self, interrupt: Callable[[], None]) -> None:
         """Answer what waits, and stop.
@@ -108,11 +108,11 @@ class Dispatcher:
         for thread in (*self._senders, self._teller):
             thread.join()
 
-    def _work(self, answer: Callable[[Sequence[Ask]], Sequence[Any]]) -> None:
-        while asks := self._waiting.take(self._capacity, merged=self._merged):
-            for ask, response in zip(asks, answer(asks), strict=True):
-                self.reply(ask, response)
-            self._count(-len(asks))
+    def _work(self, answer: Callable[[Sequence[Query]], Sequence[Any]]) -> None:
+        while queries := self._waiting.take(self._capacity, merged=self._merged):
+            for query, response in zip(queries, answer(queries), strict=True):
+                self.reply(query, response)
+            self._count(-len(queries))
 
     def _count(self, more: int) -> None:
         with self._counting:

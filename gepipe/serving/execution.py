@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from gepipe.errors import BackendError, GepipeError
 from gepipe.serving.host import ExecutionError, ModelHost
-from gepipe.serving.merging import Ask, Span, pack
+from gepipe.serving.merging import Query, Span, pack
 
 #: Kinds of failures that are the device's, whichever rows it was given.
 _DEVICES: Final = frozenset(
@@ -27,7 +27,7 @@ class Execution:
         *,
         capacity: int,
         merged: bool,
-        is_unwanted: Callable[[Ask], GepipeError | None],
+        is_unwanted: Callable[[Query], GepipeError | None],
         report: Callable[[int, float, float, int], None],
     ) -> None:
         """Prepare.
@@ -45,15 +45,15 @@ class Execution:
         self._is_unwanted, self._report = is_unwanted, report
         self._losses = host.losses
 
-    def run(self, asks: Sequence[Ask], *, kept: bool = False) -> None:
+    def run(self, queries: Sequence[Query], *, kept: bool = False) -> None:
         """Execute requests; each has its outputs, or its error, afterwards.
 
         Args:
-            asks: The requests.
+            queries: The requests.
             kept: Whether the outputs must outlive the next execution; otherwise they are views into
                 the slot where nothing is executed behind them.
         """
-        slots = list(pack(asks, self._capacity, merged=self._merged))
+        slots = list(pack(queries, self._capacity, merged=self._merged))
         for number, spans in enumerate(slots):
             self._fill(spans)
             self._attempt(spans, tries=2)
@@ -61,22 +61,22 @@ class Execution:
 
     def _fill(self, spans: Sequence[Span]) -> None:
         inputs = self._host.inputs
-        for ask, start, first, rows in spans:
+        for query, start, first, rows in spans:
             for name, slot in inputs.items():
-                slot[first : first + rows] = ask.arrays[name][start : start + rows]
+                slot[first : first + rows] = query.arrays[name][start : start + rows]
 
     def _gather(self, spans: Sequence[Span], *, copied: bool) -> None:
         outputs = self._host.outputs
-        for ask, _, first, rows in spans:
-            if ask.error is not None:
+        for query, _, first, rows in spans:
+            if query.error is not None:
                 continue
             for name, slot in outputs.items():
                 view = slot[first : first + rows]
-                ask.pieces.setdefault(name, []).append(view.copy() if copied else view)
+                query.pieces.setdefault(name, []).append(view.copy() if copied else view)
 
     def _attempt(self, spans: Sequence[Span], *, tries: int) -> None:
         """Execute what lies in the slot: twice whole, then halves until the culprit is found."""
-        spans = [span for span in spans if self._is_wanted(span.ask)]
+        spans = [span for span in spans if self._is_wanted(span.query)]
         if not spans:
             return
         first, last = spans[0].first, spans[-1].last
@@ -97,9 +97,9 @@ class Execution:
         else:
             self._report(last - first, began, time.monotonic() - began, busy_ns)
 
-    def _is_wanted(self, ask: Ask) -> bool:
-        ask.error = ask.error or self._is_unwanted(ask)
-        return ask.error is None
+    def _is_wanted(self, query: Query) -> bool:
+        query.error = query.error or self._is_unwanted(query)
+        return query.error is None
 
     def _may_halve(self, spans: Sequence[Span], error: ExecutionError) -> bool:
         lost = self._host.losses - self._losses
@@ -108,4 +108,4 @@ class Execution:
     @staticmethod
     def _fail(spans: Sequence[Span], error: Any) -> None:
         for span in spans:
-            span.ask.error = error.with_traceback(None)  # its frames would keep the slot alive
+            span.query.error = error.with_traceback(None)  # its frames would keep the slot alive

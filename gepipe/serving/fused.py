@@ -19,10 +19,10 @@ from queue import SimpleQueue
 from typing import Any, Final
 
 from gepipe.errors import GepipeError, ItemError
-from gepipe.serving.asking import Asked, rows_of, wants_realtime
 from gepipe.serving.bundle import load_bundle
 from gepipe.serving.metrics import Metrics, OpenRequests, labels_of
 from gepipe.serving.replies import kind_of, reply_error
+from gepipe.serving.request import OpenRequest, rows_of, wants_realtime
 from gepipe.serving.service import Service
 from gepipe.serving.stub import settle
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 _SENDERS: Final = 2
 _TICK_S: Final = 0.05
 #: Requests that are asked at each tick whether their client is gone; asking takes 30 µs.
-_ASKED_A_TICK: Final = 32
+_LOOKS_A_TICK: Final = 32
 #: How long the service may take to finish. The server itself waits for its requests before.
 _DRAIN_S: Final = 2.0
 
@@ -66,8 +66,8 @@ class Fused:
         self._metrics.changed(is_open=True)
         self._open_requests = OpenRequests(args)
         self._is_open = True
-        self._outbox: SimpleQueue[Asked | None] = SimpleQueue()
-        self._asked: deque[Asked] = deque()
+        self._outbox: SimpleQueue[OpenRequest | None] = SimpleQueue()
+        self._open: deque[OpenRequest] = deque()
         self._answered: deque[str] = deque()  # for each request: what kind of failure, or nothing
         self._restarts = 0
         self._stopping = threading.Event()
@@ -82,20 +82,20 @@ class Fused:
     def execute(self, requests: Sequence[Any]) -> None:
         """Take requests; they are answered later."""
         for request in requests:
-            asked = Asked(request.get_response_sender(), self._outbox.put)
+            pending = OpenRequest(request.get_response_sender(), self._outbox.put)
             try:
                 rows = rows_of(request, self._input, is_text=self._is_text)
                 realtime = wants_realtime(request.parameters())
             except ItemError as error:
-                asked.refuse(error)
+                pending.refuse(error)
                 continue
             except Exception as error:  # noqa: BLE001 - what cannot be read is the request's fault
-                asked.refuse(ItemError("unreadable", f"the request cannot be read: {error}"))
+                pending.refuse(ItemError("unreadable", f"the request cannot be read: {error}"))
                 continue
             limit_us = request.timeout()
             deadline_s = limit_us / 1e6 if limit_us else None
-            asked.submit(self._service, rows, realtime=realtime, deadline_s=deadline_s)
-            self._asked.append(asked)
+            pending.submit(self._service, rows, realtime=realtime, deadline_s=deadline_s)
+            self._open.append(pending)
 
     def finalize(self) -> None:
         """Finish what is there, within a limit, and stop the workers."""
@@ -109,13 +109,13 @@ class Fused:
     # --- threads ----------------------------------------------------------------------------------
 
     def _send(self) -> None:
-        while (asked := self._outbox.get()) is not None:
+        while (pending := self._outbox.get()) is not None:
             try:
-                reply, kind = asked.reply(self._stage)
+                reply, kind = pending.reply(self._stage)
             except Exception as error:
                 log.exception("a request could not be answered")
                 reply, kind = reply_error(self._stage, error), kind_of(error)
-            asked.send(reply)
+            pending.send(reply)
             self._answered.append(kind)
 
     def _look(self) -> None:
@@ -124,24 +124,24 @@ class Fused:
             try:
                 self._cancel_abandoned()
                 self._count()
-                self._open_requests.tell(len(self._asked))
+                self._open_requests.tell(len(self._open))
             except Exception:
                 log.exception("the service's numbers could not be told")
         self._count()
         self._open_requests.tell(0)
 
     def _cancel_abandoned(self) -> None:
-        left = _ASKED_A_TICK
-        for _ in range(len(self._asked)):
-            asked = self._asked.popleft()
-            if asked.is_over:
+        left = _LOOKS_A_TICK
+        for _ in range(len(self._open)):
+            pending = self._open.popleft()
+            if pending.is_over:
                 continue
-            if left and asked.is_abandoned():
-                asked.cancel(self._service)
+            if left and pending.is_abandoned():
+                pending.cancel(self._service)
                 continue
             left = max(0, left - 1)
-            self._asked.append(asked)
-        self._asked.rotate(left - _ASKED_A_TICK)  # the others come first next time
+            self._open.append(pending)
+        self._open.rotate(left - _LOOKS_A_TICK)  # the others come first next time
 
     def _count(self) -> None:
         # In this order: what was answered is among what was executed.

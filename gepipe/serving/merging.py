@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
-class Ask:
-    """What one request asks for.
+class Query:
+    """What one request queries for.
 
     Attributes:
         arrays: Input name to (rows, …) array.
@@ -49,13 +49,13 @@ class Span(NamedTuple):
     """Some rows of a request in a slot.
 
     Attributes:
-        ask: Whose rows.
+        query: Whose rows.
         start: Which of its rows is the first.
         first: In which row of the slot that lies.
         rows: How many.
     """
 
-    ask: Ask
+    query: Query
     start: int
     first: int
     rows: int
@@ -66,27 +66,27 @@ class Span(NamedTuple):
         return self.first + self.rows
 
 
-def pack(asks: Sequence[Ask], capacity: int, *, merged: bool) -> Iterator[list[Span]]:
+def pack(queries: Sequence[Query], capacity: int, *, merged: bool) -> Iterator[list[Span]]:
     """Yield what each slot is filled with.
 
     Args:
-        asks: The requests, in order; those of no rows need none.
+        queries: The requests, in order; those of no rows need none.
         capacity: Rows of a slot.
         merged: Whether several requests may share a slot. A request that fits into a slot is never
             cut in two.
     """
     spans: list[Span] = []
     used = 0
-    for ask in asks:
-        if spans and (not merged or used + ask.rows > capacity):
+    for query in queries:
+        if spans and (not merged or used + query.rows > capacity):
             yield spans
             spans, used = [], 0
-        for start in range(0, ask.rows, capacity):
+        for start in range(0, query.rows, capacity):
             if start:
                 yield spans
                 spans, used = [], 0
-            rows = min(capacity, ask.rows - start)
-            spans.append(Span(ask, start, used, rows))
+            rows = min(capacity, query.rows - start)
+            spans.append(Span(query, start, used, rows))
             used += rows
     if spans:
         yield spans

@@ -12,13 +12,13 @@ from gepipe.errors import ConfigError, ItemError
 from gepipe.ops.plan import plan_pre
 from gepipe.pipeline import meta as metas
 from gepipe.pipeline.bodies import PreBody
-from gepipe.serving.asking import rows_of
 from gepipe.serving.bundle import load_bundle
 from gepipe.serving.declared import spec_of
 from gepipe.serving.itemmeta import META, to_json
 from gepipe.serving.merging import checked_rows
 from gepipe.serving.payloads import PayloadReader, to_payload
 from gepipe.serving.replies import RowFailed
+from gepipe.serving.request import rows_of
 from gepipe.serving.settings import parameters_of
 from gepipe.serving.stageprocess import ROWS, StageProcess
 from gepipe.serving.step import Step, count_of

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from gepipe.errors import ItemError
 from gepipe.serving.classes import Turns
 from gepipe.serving.kinds import OVERLOADED
-from gepipe.serving.merging import Ask
+from gepipe.serving.merging import Query
 
 
 class RequestQueue:
@@ -25,13 +25,13 @@ class RequestQueue:
             gears: Batch sizes that the model takes, ascending; empty means any.
         """
         self._limit, self._max_wait_s, self._gears = limit, max_wait_s, gears
-        self._queues: dict[bool, deque[Ask]] = {True: deque(), False: deque()}
+        self._queues: dict[bool, deque[Query]] = {True: deque(), False: deque()}
         self._rows = 0
         self._turns = Turns()
         self._ended = False
         self._changed = threading.Condition()
 
-    def put(self, ask: Ask, *, realtime: bool) -> None:
+    def put(self, query: Query, *, realtime: bool) -> None:
         """Have a request wait.
 
         Raises:
@@ -41,11 +41,11 @@ class RequestQueue:
             waiting = len(self._queues[True]) + len(self._queues[False])
             if waiting >= self._limit or self._ended:
                 raise ItemError(OVERLOADED, f"{waiting} requests wait already; try again later")
-            self._queues[realtime].append(ask)
-            self._rows += ask.rows
+            self._queues[realtime].append(query)
+            self._rows += query.rows
             self._changed.notify()
 
-    def take(self, capacity: int, *, merged: bool) -> list[Ask]:
+    def take(self, capacity: int, *, merged: bool) -> list[Query]:
         """Wait for requests and return what forms the next batch; nothing at the end.
 
         Args:
@@ -68,20 +68,20 @@ class RequestQueue:
             self._ended = True
             self._changed.notify_all()
 
-    def _picked(self, capacity: int, *, merged: bool) -> list[Ask]:
-        picked: list[Ask] = []
+    def _picked(self, capacity: int, *, merged: bool) -> list[Query]:
+        picked: list[Query] = []
         used = urgent_rows = 0
         urgent, bulk = self._queues[True], self._queues[False]
         while (which := self._turns.choose(realtime=bool(urgent), bulk=bool(bulk))) is not None:
-            ask = self._queues[which][0]
+            query = self._queues[which][0]
             # Bulk gets what real-time rows leave of their gear: more would make them slower.
             room = self._gear(urgent_rows) if urgent_rows and not which else capacity
-            if picked and (not merged or used + ask.rows > room):
+            if picked and (not merged or used + query.rows > room):
                 break
             self._turns.took(which, bulk=bool(bulk))
             picked.append(self._queues[which].popleft())
-            used += ask.rows
-            urgent_rows += ask.rows * which
+            used += query.rows
+            urgent_rows += query.rows * which
         self._rows -= used
         return picked
 

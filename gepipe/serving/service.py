@@ -168,9 +168,9 @@ class Service:
         if state is None or not self._is_started:
             return ServiceStatistics()
         return ServiceStatistics(
-            in_work=len(state.calls) - state.calls.waiting(True) - state.calls.waiting(False),
-            done=state.calls.done,
-            failures=dict(state.calls.failures),
+            in_work=len(state.backlog) - state.backlog.waiting(True) - state.backlog.waiting(False),
+            done=state.backlog.done,
+            failures=dict(state.backlog.failures),
             restarts={role: count.restarts for role, count in state.counts.items()},
         )
 
@@ -233,7 +233,7 @@ class Service:
             return True
         if self._last_moment == math.inf:
             return False
-        idle = self._state is None or not (len(self._state.calls) or self._inbox)
+        idle = self._state is None or not (len(self._state.backlog) or self._inbox)
         return idle or time.monotonic() >= self._last_moment
 
     def _step(self) -> None:

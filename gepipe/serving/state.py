@@ -31,7 +31,7 @@ from gepipe.runtime.events import Command as WorkerCommand
 from gepipe.runtime.passage import Passage
 from gepipe.runtime.schedule import InOrder
 from gepipe.runtime.slots import Slot
-from gepipe.serving.calls import BOTH, Calls
+from gepipe.serving.backlog import BOTH, Backlog
 from gepipe.serving.classes import SharedSlots, Turns
 from gepipe.serving.events import Arrived, Cancelled, Command, Drain, Event, WakeAt
 from gepipe.serving.kinds import CANCELLED, UNAVAILABLE
@@ -47,7 +47,7 @@ class ServingState(Passage):
     """The state of a service.
 
     Attributes:
-        calls: The items that are not answered yet.
+        backlog: The items that are not answered yet.
         recent: The latest executions, for whoever takes them from here.
     """
 
@@ -65,7 +65,7 @@ class ServingState(Passage):
             lost=shape.lost,
         )
         self.shape = shape
-        self.calls = Calls(shape.queue, shape.names["pre"])
+        self.backlog = Backlog(shape.queue, shape.names["pre"])
         self.recent: deque[Executed] = deque(maxlen=_RECENT)
         self._now = 0.0
         self._wake = math.inf
@@ -92,11 +92,11 @@ class ServingState(Passage):
         for event in events:
             match event:
                 case Arrived():
-                    if self.calls.waiting(event.realtime) >= self.shape.queue:
+                    if self.backlog.waiting(event.realtime) >= self.shape.queue:
                         self._deal_writes(out)  # many may have come at once, to idle workers
-                    self.calls.arrive(event, now, self._closed)
+                    self.backlog.arrive(event, now, self._closed)
                 case Cancelled(seq):
-                    self.calls.drop(seq, CANCELLED, "the request was cancelled")
+                    self.backlog.drop(seq, CANCELLED, "the request was cancelled")
                 case Drain():
                     self._closed = self._closed or "the service is stopping"
                 case WorkerReady(worker):
@@ -110,13 +110,13 @@ class ServingState(Passage):
                     self._roster[worker].lost = True
                     if self._roster.all_lost(worker.role):
                         self._break(error, out)
-        self.calls.expire(now)
+        self.backlog.expire(now)
         if not self._broken:
             self._deal_runs(out)
             self._deal_writes(out)
             self._deal_reads(out)
-        commands: list[Command] = [*self.calls.answers, *out]  # type: ignore[list-item] # no Pull
-        self.calls.answers.clear()
+        commands: list[Command] = [*self.backlog.answers, *out]  # type: ignore[list-item] # no Pull
+        self.backlog.answers.clear()
         if (wake := self._next_wake()) != self._wake:
             self._wake = wake
             commands.append(WakeAt(wake))
@@ -125,15 +125,15 @@ class ServingState(Passage):
     # --- answers ----------------------------------------------------------------------------------
 
     def _succeed(self, item: Item, record: bytes) -> None:
-        self.calls.succeed(item.seq, record)
+        self.backlog.succeed(item.seq, record)
 
     def _fail(self, item: Item, stage: str, fault: Fault) -> None:
-        self.calls.fail(item.seq, stage, fault.kind, fault.text)
+        self.backlog.fail(item.seq, stage, fault.kind, fault.text)
 
     def _break(self, error: GepipeError, out: list[WorkerCommand]) -> None:
         self._broken = True
         self._closed = f"the service has ended: {error}"
-        self.calls.drop_all(UNAVAILABLE, self._closed)
+        self.backlog.drop_all(UNAVAILABLE, self._closed)
         out.append(Abort(error))
 
     # --- pre --------------------------------------------------------------------------------------
@@ -151,8 +151,8 @@ class ServingState(Passage):
                 batch = Batch(self._inputs.acquire_for(chosen), realtime=chosen)
                 self._open[chosen], self._opened[chosen] = batch, self._now
             room = self.shape.batch - len(batch.items)
-            count = self._rows_per_ticket("pre", self.calls.waiting(chosen))
-            items = self.calls.take(chosen, min(count, room))
+            count = self._rows_per_ticket("pre", self.backlog.waiting(chosen))
+            items = self.backlog.take(chosen, min(count, room))
             for item in items:
                 item.row = len(batch.items)
                 batch.items.append(item)
@@ -162,7 +162,7 @@ class ServingState(Passage):
             out.append(self._holdings.deal(worker, batch, items))
 
     def _can_write(self, *, realtime: bool) -> bool:
-        return self.calls.waiting(realtime) > 0 and (
+        return self.backlog.waiting(realtime) > 0 and (
             self._open[realtime] is not None or self._inputs.has_room(realtime)
         )
 
@@ -178,7 +178,7 @@ class ServingState(Passage):
         if batch.unwritten == len(items):
             if batch.whole:
                 self._coming -= 1
-                batch.holes.update(i.row for i in batch.items if i.seq not in self.calls)
+                batch.holes.update(i.row for i in batch.items if i.seq not in self.backlog)
             elif len(batch.holes) == len(batch.items):
                 self._inputs.move(batch.input_slot, Slot.FREE)
                 self._open[batch.realtime] = None
@@ -205,7 +205,7 @@ class ServingState(Passage):
             if place is None:
                 break
             execution = queue.pop()
-            execution.waited_s = self.calls.waited_s(execution.seq, self._now)
+            execution.waited_s = self.backlog.waited_s(execution.seq, self._now)
             if execution.batch.output_slot < 0:
                 execution.batch.output_slot = self._outputs.acquire_for(chosen)
                 self._inputs.move(execution.batch.input_slot, Slot.DRAINING)
@@ -224,7 +224,7 @@ class ServingState(Passage):
             batch is not None
             and not batch.unwritten
             and self._has_waited(realtime)
-            and (idle or not self.calls.waiting(realtime))
+            and (idle or not self.backlog.waiting(realtime))
             and self._outputs.has_room(realtime)
         )
 
@@ -254,7 +254,7 @@ class ServingState(Passage):
         self._to_run[execution.batch.realtime].push(execution)
 
     def _run_over(self, batch: Batch) -> None:
-        batch.holes.update(i.row for i in batch.items if i.seq not in self.calls)
+        batch.holes.update(i.row for i in batch.items if i.seq not in self.backlog)
         super()._run_over(batch)
 
     # --- post -------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ class ServingState(Passage):
         """Go on: who sends hostile items must not end the service for the others."""
 
     def _next_wake(self) -> float:
-        wake = self.calls.next_deadline()
+        wake = self.backlog.next_deadline()
         for realtime in BOTH:
             batch = self._open[realtime]
             if batch is not None and not self._has_waited(realtime):

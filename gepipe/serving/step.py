@@ -21,12 +21,12 @@ from gepipe.errors import ConfigError, GepipeError, ItemError
 from gepipe.pipeline.crews import pickled
 from gepipe.pipeline.preload import PRELOAD
 from gepipe.runtime.forkserver import start_server
-from gepipe.serving.asking import wants_realtime
 from gepipe.serving.dispatcher import Dispatcher
 from gepipe.serving.kinds import CANCELLED, CANCELLED_TEXT
-from gepipe.serving.merging import Ask
+from gepipe.serving.merging import Query
 from gepipe.serving.metrics import OpenRequests
 from gepipe.serving.replies import RowFailed, reply_error
+from gepipe.serving.request import wants_realtime
 from gepipe.serving.request_queue import RequestQueue
 from gepipe.serving.stageprocess import StageProcess
 from gepipe.serving.stub import settle
@@ -59,13 +59,13 @@ class Step(ABC):
     def execute(self, requests: Sequence[Any]) -> None:
         """Take requests; they are answered later."""
         for request in requests:
-            ask = Ask(request=request, began=time.monotonic())
-            ask.sender = request.get_response_sender()
+            query = Query(request=request, began=time.monotonic())
+            query.sender = request.get_response_sender()
             try:
-                ask.arrays, ask.rows = self._read(request)
-                self._dispatcher.take(ask, realtime=wants_realtime(request.parameters()))
+                query.arrays, query.rows = self._read(request)
+                self._dispatcher.take(query, realtime=wants_realtime(request.parameters()))
             except Exception as error:  # noqa: BLE001 - one bad request must not fail the others
-                self._dispatcher.reply(ask, reply_error(self._stage, error))
+                self._dispatcher.reply(query, reply_error(self._stage, error))
 
     def finalize(self) -> None:
         """Answer what waits, within a limit, and stop the workers."""
@@ -129,19 +129,19 @@ class Step(ABC):
             senders=0,
         )
 
-    def _answer(self, process: StageProcess, asks: Sequence[Ask]) -> list[Any]:
-        return [self._reply(process, ask) for ask in asks]
+    def _answer(self, process: StageProcess, queries: Sequence[Query]) -> list[Any]:
+        return [self._reply(process, query) for query in queries]
 
-    def _reply(self, process: StageProcess, ask: Ask) -> Any:
+    def _reply(self, process: StageProcess, query: Query) -> Any:
         import triton_python_backend_utils as pb_utils
 
         try:
-            if overdue := ask.overdue():
+            if overdue := query.overdue():
                 raise overdue
-            if ask.sender.is_cancelled():
+            if query.sender.is_cancelled():
                 raise ItemError(CANCELLED, CANCELLED_TEXT)
-            made = self._made(process, ask.arrays, ask.rows)
-            wanted = ask.request.requested_output_names()
+            made = self._made(process, query.arrays, query.rows)
+            wanted = query.request.requested_output_names()
             return pb_utils.InferenceResponse([
                 pb_utils.Tensor(name, array) for name, array in made.items() if name in wanted
             ])  # fmt: skip

@@ -15,7 +15,7 @@ from gepipe.serving.autocomplete import complete
 from gepipe.serving.declared import Declared
 from gepipe.serving.execution import Execution
 from gepipe.serving.host import ExecutionError, ModelHost
-from gepipe.serving.merging import Ask, checked_rows, pack
+from gepipe.serving.merging import Query, checked_rows, pack
 from gepipe.serving.settings import Settings
 from gepipe.tensors import TensorSpec
 from tests.support import INPUT, OUTPUT, WIDTH, Fate, Infer, doubling_model, onnx_model
@@ -402,35 +402,35 @@ def test_completion_refuses_types_that_no_engine_takes(tmp_path) -> None:
 # --- requests into rows ---------------------------------------------------------------------------
 
 
-def ask(rows: int, first: float = 0) -> Ask:
+def query(rows: int, first: float = 0) -> Query:
     column = np.arange(first, first + rows, dtype=np.float32)[:, None]
-    return Ask({"x": np.repeat(column, WIDTH, axis=1).astype(INPUT.dtype)}, rows)
+    return Query({"x": np.repeat(column, WIDTH, axis=1).astype(INPUT.dtype)}, rows)
 
 
 def test_requests_lie_one_behind_the_other() -> None:
-    asks = [ask(3), ask(1), ask(4)]
-    (spans,) = pack(asks, 8, merged=True)
+    queries = [query(3), query(1), query(4)]
+    (spans,) = pack(queries, 8, merged=True)
     assert [(span.first, span.rows) for span in spans] == [(0, 3), (3, 1), (4, 4)]
 
 
 def test_request_that_fits_into_a_slot_is_not_cut() -> None:
-    slots = list(pack([ask(3), ask(3), ask(2)], 4, merged=True))
+    slots = list(pack([query(3), query(3), query(2)], 4, merged=True))
     assert [[span.rows for span in spans] for spans in slots] == [[3], [3], [2]]
 
 
 def test_request_that_is_too_long_is_cut() -> None:
-    slots = list(pack([ask(9), ask(1), ask(3)], 4, merged=True))
+    slots = list(pack([query(9), query(1), query(3)], 4, merged=True))
     assert [[(s.start, s.first, s.rows) for s in spans] for spans in slots] == [
         [(0, 0, 4)], [(4, 0, 4)], [(8, 0, 1), (0, 1, 1)], [(0, 0, 3)],
     ]  # fmt: skip
 
 
 def test_requests_are_not_merged_where_no_batches_are_formed() -> None:
-    assert len(list(pack([ask(1), ask(1)], 4, merged=False))) == 2
+    assert len(list(pack([query(1), query(1)], 4, merged=False))) == 2
 
 
 def test_request_without_rows_needs_no_slot() -> None:
-    assert list(pack([ask(0)], 4, merged=True)) == []
+    assert list(pack([query(0)], 4, merged=True)) == []
 
 
 @pytest.mark.parametrize(
@@ -466,7 +466,7 @@ def executed():
     """Return a function that executes requests on a host of 4 rows; hosts close at the end."""
     hosts = []
 
-    def run(body, asks, *, merged=True, unwanted=lambda _: None, limit_s=math.inf):
+    def run(body, queries, *, merged=True, unwanted=lambda _: None, limit_s=math.inf):
         host = ModelHost("m", pickled(body, "m"), worker_environment())
         hosts.append(host)
         host.lay_out(SlotLayout.of((INPUT,), 4), SlotLayout.of((OUTPUT,), 4), limit_s)
@@ -475,7 +475,7 @@ def executed():
             host, capacity=4, merged=merged, is_unwanted=unwanted,
             report=lambda rows, *_: reports.append(rows),
         )  # fmt: skip
-        execution.run(asks)
+        execution.run(queries)
         return host, reports
 
     yield run
@@ -483,74 +483,78 @@ def executed():
         host.close()
 
 
-def is_right(each: Ask) -> bool:
+def is_right(each: Query) -> bool:
     made = np.concatenate(each.pieces["y"])
     return each.error is None and np.array_equal(made, 2 * each.arrays["x"] + 1)
 
 
 def test_several_requests_are_one_execution(executed) -> None:
-    asks = [ask(1), ask(2, 1), ask(1, 3)]
-    _, reports = executed(Infer(), asks)
+    queries = [query(1), query(2, 1), query(1, 3)]
+    _, reports = executed(Infer(), queries)
     assert reports == [4]
-    assert all(map(is_right, asks))
+    assert all(map(is_right, queries))
 
 
 def test_long_request_is_several_executions(executed) -> None:
-    asks = [ask(1), ask(9, 10), ask(2, 30)]
-    _, reports = executed(Infer(), asks)
+    queries = [query(1), query(9, 10), query(2, 30)]
+    _, reports = executed(Infer(), queries)
     assert reports == [1, 4, 4, 3]
-    assert all(map(is_right, asks))
+    assert all(map(is_right, queries))
 
 
 def test_only_the_request_that_the_model_refuses_fails(executed) -> None:
-    asks = [ask(1), ask(1, 1), ask(1, 2), ask(1, 3)]
+    queries = [query(1), query(1, 1), query(1, 2), query(1, 3)]
 
-    host, _ = executed(Infer(fail_on=2), asks)
+    host, _ = executed(Infer(fail_on=2), queries)
 
-    assert isinstance(asks[2].error, ExecutionError)
-    assert "the model refuses 2" in str(asks[2].error)
-    assert all(is_right(asks[number]) for number in (0, 1, 3))
+    assert isinstance(queries[2].error, ExecutionError)
+    assert "the model refuses 2" in str(queries[2].error)
+    assert all(is_right(queries[number]) for number in (0, 1, 3))
     assert host.losses == 0
 
 
 def test_only_the_request_that_kills_the_process_fails(executed, tmp_path) -> None:
-    asks = [ask(1), ask(1, 1), ask(1, 2), ask(1, 3)]
+    queries = [query(1), query(1, 1), query(1, 2), query(1, 3)]
 
-    executed(Infer(fates=(Fate("infer", "mid-write", "SIGSEGV", str(tmp_path), 2, 9),)), asks)
+    executed(Infer(fates=(Fate("infer", "mid-write", "SIGSEGV", str(tmp_path), 2, 9),)), queries)
 
-    assert "SIGSEGV" in str(asks[2].error)
-    assert all(is_right(asks[number]) for number in (0, 1, 3))
+    assert "SIGSEGV" in str(queries[2].error)
+    assert all(is_right(queries[number]) for number in (0, 1, 3))
 
 
 def test_device_that_hangs_once_costs_no_request(executed, tmp_path) -> None:
-    asks = [ask(1), ask(1, 1)]
+    queries = [query(1), query(1, 1)]
 
     host, _ = executed(
-        Infer(fates=(Fate("infer", "mid-write", "hang", str(tmp_path)),)), asks, limit_s=0.3
+        Infer(fates=(Fate("infer", "mid-write", "hang", str(tmp_path)),)), queries, limit_s=0.3
     )
 
-    assert all(map(is_right, asks))
+    assert all(map(is_right, queries))
     assert host.losses == 1
 
 
 def test_device_that_hangs_twice_fails_its_batch_and_no_other(executed, tmp_path) -> None:
-    asks = [ask(2), ask(2, 2), ask(4, 10)]
+    queries = [query(2), query(2, 2), query(4, 10)]
 
     host, _ = executed(
-        Infer(fates=(Fate("infer", "mid-write", "hang", str(tmp_path), 0, 9),)), asks, limit_s=0.3
+        Infer(fates=(Fate("infer", "mid-write", "hang", str(tmp_path), 0, 9),)),
+        queries,
+        limit_s=0.3,
     )
 
-    assert [each.error.kind for each in asks[:2]] == ["timeout", "timeout"]
-    assert is_right(asks[2])
+    assert [each.error.kind for each in queries[:2]] == ["timeout", "timeout"]
+    assert is_right(queries[2])
     assert host.losses == 2
 
 
 def test_unwanted_request_is_not_executed(executed) -> None:
-    asks = [ask(1), ask(4, 1)]
+    queries = [query(1), query(4, 1)]
     gone = ItemError("cancelled", "gone")
 
-    _, reports = executed(Infer(), asks, unwanted=lambda each: gone if each is asks[1] else None)
+    _, reports = executed(
+        Infer(), queries, unwanted=lambda each: gone if each is queries[1] else None
+    )
 
-    assert asks[1].error is gone
+    assert queries[1].error is gone
     assert reports == [1]
-    assert is_right(asks[0])
+    assert is_right(queries[0])

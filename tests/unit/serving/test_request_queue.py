@@ -8,7 +8,7 @@ import pytest
 
 from gepipe.errors import ItemError
 from gepipe.serving.classes import SHARE
-from gepipe.serving.merging import Ask
+from gepipe.serving.merging import Query
 from gepipe.serving.request_queue import RequestQueue
 
 
@@ -18,14 +18,14 @@ def filled(
     waiting = RequestQueue(limit, gears=gears)
     for number in range(max(urgent, bulk)):
         if number < bulk:
-            waiting.put(Ask(rows=rows, request=("bulk", number)), realtime=False)
+            waiting.put(Query(rows=rows, request=("bulk", number)), realtime=False)
         if number < urgent:
-            waiting.put(Ask(rows=rows, request=("real-time", number)), realtime=True)
+            waiting.put(Query(rows=rows, request=("real-time", number)), realtime=True)
     return waiting
 
 
 def taken(waiting: RequestQueue, capacity: int, *, merged: bool = True) -> list:
-    return [ask.request for ask in waiting.take(capacity, merged=merged)]
+    return [query.request for query in waiting.take(capacity, merged=merged)]
 
 
 def test_batch_is_what_waits_in_order() -> None:
@@ -73,7 +73,7 @@ def test_request_without_rows_is_handed_out() -> None:
 def test_too_many_are_refused() -> None:
     waiting = filled(1, 1, limit=2)
     with pytest.raises(ItemError, match="2 requests wait already") as caught:
-        waiting.put(Ask(rows=1), realtime=True)
+        waiting.put(Query(rows=1), realtime=True)
     assert caught.value.kind == "overloaded"
 
 
@@ -81,7 +81,7 @@ def test_what_waits_is_handed_out_after_the_end() -> None:
     waiting = filled(0, 1)
     waiting.end()
     with pytest.raises(ItemError):
-        waiting.put(Ask(rows=1), realtime=False)
+        waiting.put(Query(rows=1), realtime=False)
     assert taken(waiting, 4) == [("bulk", 0)]
     assert taken(waiting, 4) == []
 
@@ -91,14 +91,14 @@ def test_part_filled_batch_waits_for_more() -> None:
     with ThreadPoolExecutor(1) as pool:
         batch = pool.submit(waiting.take, 2, merged=True)
         for _ in range(2):
-            waiting.put(Ask(rows=1, began=time.monotonic()), realtime=False)
+            waiting.put(Query(rows=1, began=time.monotonic()), realtime=False)
         assert len(batch.result(10)) == 2
 
 
 def test_part_filled_batch_waits_no_longer_than_it_may() -> None:
     waiting = RequestQueue(10, max_wait_s=0.05)
     begin = time.monotonic()
-    waiting.put(Ask(rows=1, began=begin), realtime=False)
+    waiting.put(Query(rows=1, began=begin), realtime=False)
 
     assert len(waiting.take(2, merged=True)) == 1
     assert 0.05 <= time.monotonic() - begin < 5

@@ -140,13 +140,13 @@ def test_draining_takes_nothing_more_and_finishes_the_rest():
 
     (late,) = of(Answer, made.handle(0.0, [Drain(), Arrived(1, b"")]))
     assert late.result == Failure(1, "", "preprocess", "unavailable", "the service is stopping")
-    assert len(made.calls) == 1
+    assert len(made.backlog) == 1
     (run,) = of(ev.Run, written(made, write))
     (read,) = of(ev.Read, made.handle(0.0, [ev.Replied(INFER, run.ticket, 1000, [b""])]))
     (answer,) = of(Answer, made.handle(0.0, [ev.Replied(POST, read.ticket, 1000, [b"{}"])]))
 
     assert answer == Answer(0, b"{}")
-    assert not len(made.calls)
+    assert not len(made.backlog)
 
 
 def test_the_loss_of_the_last_device_ends_the_service():
@@ -173,7 +173,7 @@ def test_workers_that_die_in_a_row_do_not_end_the_service():
             assert not of(ev.Abort, commands)
             made.handle(0.0, [ev.WorkerReady(PRE)])
 
-    assert made.calls.failures == {"crash": 300}
+    assert made.backlog.failures == {"crash": 300}
 
 
 def test_an_item_whose_workers_end_on_nobody_knows_what_is_given_up_alone():
@@ -201,4 +201,4 @@ def test_an_item_whose_workers_end_on_nobody_knows_what_is_given_up_alone():
             "pre worker exited with status 0, 8 times while it held this item",
         )
     }
-    assert sorted(made.calls._calls) == [0, 2]
+    assert sorted(made.backlog._items) == [0, 2]

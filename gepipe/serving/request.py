@@ -60,10 +60,10 @@ def wants_realtime(parameters: str) -> bool:
     raise ItemError("parameter", f"parameter realtime is {wish!r}; expected true or false")
 
 
-class Asked:
+class OpenRequest:
     """A request that is not answered yet."""
 
-    def __init__(self, sender: Any, when_over: Callable[[Asked], None]) -> None:
+    def __init__(self, sender: Any, when_over: Callable[[OpenRequest], None]) -> None:
         """Take a request.
 
         Args:

@@ -17,7 +17,7 @@ BOTH: Final = (True, False)
 
 
 @dataclass(slots=True)
-class Call:
+class Unanswered:
     """An item that is not answered yet.
 
     Attributes:
@@ -33,7 +33,7 @@ class Call:
     waiting: bool = False
 
 
-class Calls:
+class Backlog:
     """All of them, with a queue for each class.
 
     Attributes:
@@ -54,17 +54,17 @@ class Calls:
         self.done = 0
         self._most = most
         self._stage = stage
-        self._calls: dict[int, Call] = {}
-        self._waiting: dict[bool, OrderedDict[int, Call]] = {c: OrderedDict() for c in BOTH}
+        self._items: dict[int, Unanswered] = {}
+        self._waiting: dict[bool, OrderedDict[int, Unanswered]] = {c: OrderedDict() for c in BOTH}
         self._deadlines: list[tuple[float, int]] = []
 
     def __contains__(self, seq: int) -> bool:
         """Whether somebody still waits for the answer."""
-        return seq in self._calls
+        return seq in self._items
 
     def __len__(self) -> int:
         """How many are not answered."""
-        return len(self._calls)
+        return len(self._items)
 
     def waiting(self, realtime: bool) -> int:
         """Return how many of a class no worker has been given yet."""
@@ -72,7 +72,7 @@ class Calls:
 
     def next_deadline(self) -> float:
         """Return when `expire` should be called."""
-        while self._deadlines and self._deadlines[0][1] not in self._calls:
+        while self._deadlines and self._deadlines[0][1] not in self._items:
             heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else math.inf
 
@@ -85,8 +85,8 @@ class Calls:
             closed: Why nothing is taken any more.
         """
         queue = self._waiting[event.realtime]
-        call = Call(Item(event.seq, -1, "", event.payload), event.realtime, now)
-        self._calls[event.seq] = call
+        entry = Unanswered(Item(event.seq, -1, "", event.payload), event.realtime, now)
+        self._items[event.seq] = entry
         if closed is not None:
             self.drop(event.seq, UNAVAILABLE, closed)
         elif len(queue) >= self._most:
@@ -98,8 +98,8 @@ class Calls:
         elif event.deadline <= now:
             self.drop(event.seq, EXPIRED, "its time was over when it arrived")
         else:
-            call.waiting = True
-            queue[event.seq] = call
+            entry.waiting = True
+            queue[event.seq] = entry
             if event.deadline < math.inf:
                 heappush(self._deadlines, (event.deadline, event.seq))
 
@@ -108,15 +108,15 @@ class Calls:
         queue = self._waiting[realtime]
         items = []
         for _ in range(count):
-            call = queue.popitem(last=False)[1]
-            call.waiting = False
-            items.append(call.item)
+            entry = queue.popitem(last=False)[1]
+            entry.waiting = False
+            items.append(entry.item)
         return items
 
     def waited_s(self, seq: int, now: float) -> float:
         """Return how long ago an item arrived; 0 if it is answered already."""
-        call = self._calls.get(seq)
-        return now - call.arrived if call is not None else 0.0
+        entry = self._items.get(seq)
+        return now - entry.arrived if entry is not None else 0.0
 
     def expire(self, now: float) -> None:
         """Answer those whose time is over, also if something is being done for them."""
@@ -129,7 +129,7 @@ class Calls:
 
     def drop_all(self, kind: str, text: str) -> None:
         """Answer all items."""
-        for seq in list(self._calls):
+        for seq in list(self._items):
             self.drop(seq, kind, text)
 
     def succeed(self, seq: int, record: bytes) -> None:
@@ -145,7 +145,7 @@ class Calls:
             self.answers.append(Answer(seq, Failure(seq, "", stage, kind, text)))
 
     def _leave(self, seq: int) -> bool:
-        call = self._calls.pop(seq, None)
-        if call is not None and call.waiting:
-            del self._waiting[call.realtime][seq]
-        return call is not None
+        entry = self._items.pop(seq, None)
+        if entry is not None and entry.waiting:
+            del self._waiting[entry.realtime][seq]
+        return entry is not None

@@ -11,12 +11,12 @@ from gepipe.errors import ItemError
 from gepipe.runtime.batches import Batch, Execution, Item
 from gepipe.runtime.events import WorkerId
 from gepipe.runtime.roster import Roster
-from gepipe.serving.asking import rows_of, wants_realtime
-from gepipe.serving.calls import Calls
+from gepipe.serving.backlog import Backlog
 from gepipe.serving.classes import SHARE, Turns
 from gepipe.serving.events import Arrived
 from gepipe.serving.pace import Pace, Times
 from gepipe.serving.payloads import PayloadReader, to_payload
+from gepipe.serving.request import rows_of, wants_realtime
 
 
 @pytest.mark.parametrize(
@@ -142,11 +142,11 @@ def test_the_next_execution_leads_by_a_bounded_share(in_flight, lead_s):
 
 
 def test_answers_are_given_once():
-    calls = Calls(10, "preprocess")
-    calls.arrive(Arrived(0, b"", deadline=5.0), 1.0, None)
-    calls.drop(0, "cancelled", "gone")
-    calls.succeed(0, b"{}")
-    calls.expire(6.0)
+    backlog = Backlog(10, "preprocess")
+    backlog.arrive(Arrived(0, b"", deadline=5.0), 1.0, None)
+    backlog.drop(0, "cancelled", "gone")
+    backlog.succeed(0, b"{}")
+    backlog.expire(6.0)
 
-    assert [answer.result.kind for answer in calls.answers] == ["cancelled"]
-    assert (len(calls), calls.done, calls.next_deadline()) == (0, 0, math.inf)
+    assert [answer.result.kind for answer in backlog.answers] == ["cancelled"]
+    assert (len(backlog), backlog.done, backlog.next_deadline()) == (0, 0, math.inf)
