@@ -18,6 +18,7 @@ from gepipe.io.failures import Failure
 from gepipe.pipeline.fan import Fan, result_of
 from gepipe.pipeline.passages import FirstFeed, JoinFeed, PartFeed
 from gepipe.pipeline.portions import LivePortions, SealedPortions
+from gepipe.runtime.limits import told
 from gepipe.runtime.options import Start
 
 if TYPE_CHECKING:
@@ -78,9 +79,10 @@ class Course:
         ]
         started: list[threading.Thread] = []
         try:
-            for thread in threads:
-                thread.start()
-                started.append(thread)
+            with told("cannot run several models"):
+                for thread in threads:
+                    thread.start()
+                    started.append(thread)
             self._join.run(self._begin_join, self._emit)
         except BaseException as error:  # noqa: BLE001 - the first that went wrong is raised below
             self._fail(error)

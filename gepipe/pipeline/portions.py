@@ -74,7 +74,6 @@ class LivePortions(Generic[T]):
         self._batch = batch
         self._waiting: dict[Shapes, deque[T]] = {}
         self._joining: Shapes | None = None  # the shape of the batch that is being filled
-        self._room = batch
 
     def add(self, part: T, shapes: Shapes) -> None:
         """See `Portions.add`."""
@@ -92,11 +91,12 @@ class LivePortions(Generic[T]):
         if self._joining is not None and self._joining not in self._waiting:
             self._joining = None
             return [], True  # nothing more of that shape: let it go
-        shapes = self._joining or next(iter(self._waiting))
+        shapes = next(iter(self._waiting)) if self._joining is None else self._joining
         waiting = self._waiting[shapes]
         taken = [waiting.popleft() for _ in range(min(count, len(waiting)))]
-        if not waiting:
-            del self._waiting[shapes]
+        del self._waiting[shapes]
+        if waiting:
+            self._waiting[shapes] = waiting  # behind the others: none waits for ever
         sealed = bool(self._waiting) and not waiting
         self._joining = None if sealed else shapes
         return taken, sealed

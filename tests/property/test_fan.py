@@ -76,7 +76,8 @@ class Leg:
         while self._arriving:
             self.move("a")
         self.fan.close_group()
-        while self.take() or self._owed:
+        while self.fan.waiting or self._owed:
+            self.take()
             while self._owed:
                 self.give()
 
