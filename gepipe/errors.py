@@ -173,3 +173,11 @@ class InternalError(GepipeError):
     """A bug of gepipe itself; please report it with the text of this error."""
 
     exit_code = 70
+
+
+def reason_of(error: BaseException) -> str:
+    """Return what the operating system says of an error, as it stands in a message of ours.
+
+    It names no file, unlike the error's own text, and is in lower case.
+    """
+    return str(getattr(error, "strerror", None) or error).lower()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gepipe.cli.text import cut, harmless
+from gepipe.errors import reason_of
 
 _ROWS: Final = 20
 _NAME_WIDTH: Final = 48
@@ -29,7 +30,7 @@ def table(output: Path, results: int, *, color: bool) -> Iterator[str]:
     try:
         records = list(_first(output, _ROWS))
     except OSError as error:
-        yield harmless(f"{output}: cannot be read back: {(error.strerror or str(error)).lower()}")
+        yield harmless(f"{output}: cannot be read back: {reason_of(error)}")
         return
     except (ValueError, KeyError, TypeError, RecursionError):
         yield harmless(f"{output}: holds lines that are no results; something else has written it")

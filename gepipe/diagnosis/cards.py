@@ -12,6 +12,7 @@ from typing import Final
 from gepipe.diagnosis.finding import Finding, Host, sized
 from gepipe.diagnosis.probe import Probe
 from gepipe.engines.ge.codes import explain
+from gepipe.errors import reason_of
 from gepipe.models.cann import version_in
 
 #: Nodes that every process with a card needs, beside that of the card.
@@ -144,7 +145,7 @@ def _who_may(host: Host, names: list[str]) -> str:
     try:
         gid = host.path(f"/dev/{names[0]}").stat().st_gid
     except OSError as error:
-        return f"{listed} cannot be looked at: {(error.strerror or str(error)).lower()}"
+        return f"{listed} cannot be looked at: {reason_of(error)}"
     group = _group_name(host, gid)
     if gid in host.groups or gid == 0:
         return f"this user may not read and write {listed}; their rights must be changed by root"

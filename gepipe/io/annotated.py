@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from gepipe.errors import ConfigError, GepipeError
+from gepipe.errors import ConfigError, GepipeError, reason_of
 from gepipe.io.jsonl import JsonlFile, encode_json
 from gepipe.io.records import RecordFile, close_all
 from gepipe.io.sink import Mark, Record
@@ -133,7 +133,7 @@ class Annotator:
         except OSError as error:  # a full disk, above all: every item would fail alike
             raise ConfigError(
                 f"cannot write a picture into {str(self.parts)!r}: "
-                f"{(error.strerror or str(error)).lower()}; run again with --resume"
+                f"{reason_of(error)}; run again with --resume"
             ) from error
         return os.path.basename(name).encode()  # noqa: PTH119
 
@@ -158,7 +158,7 @@ class AnnotatedFile:
             shutil.rmtree(parts, ignore_errors=True)  # of a run that was killed
             parts.mkdir(parents=True)
         except OSError as error:
-            why = (error.strerror or str(error)).lower()
+            why = reason_of(error)
             raise ConfigError(f"cannot create the folder {str(parts)!r}: {why}") from error
 
     def clear(self) -> None:
@@ -201,7 +201,7 @@ class AnnotatedFile:
             try:
                 (self._parts / name.decode()).replace(place)
             except OSError as error:
-                why = (error.strerror or str(error)).lower()
+                why = reason_of(error)
                 raise GepipeError(f"cannot write {str(place)!r}: {why}") from error
             lines.append(Record(index, source, text))
         self._lines.write(lines)

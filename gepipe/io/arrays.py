@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from gepipe.errors import ConfigError, ItemError
+from gepipe.errors import ConfigError, ItemError, reason_of
 from gepipe.io.failures import beside
 from gepipe.io.npy import NpyHeader, read_header
 from gepipe.io.npyfile import NpyFile, pack_row
@@ -50,7 +50,7 @@ class NpyRows:
                 header = read_header(file)
                 present = os.fstat(file.fileno()).st_size - header.offset
         except OSError as error:
-            raise ConfigError(f"{self.path!r}: {(error.strerror or str(error)).lower()}") from error
+            raise ConfigError(f"{self.path!r}: {reason_of(error)}") from error
         except ValueError as error:
             raise ConfigError(f"{self.path!r}: {error}") from error
         if not header.shape or not header.shape[0]:
@@ -107,7 +107,7 @@ class NpyReader:
         except FileNotFoundError as error:
             raise ItemError("missing", f"{self.path!r} does not exist any more") from error
         except OSError as error:
-            why = (error.strerror or str(error)).lower()
+            why = reason_of(error)
             raise ItemError("unreadable", f"cannot read {self.path!r}: {why}") from error
 
     def __getstate__(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gepipe.errors import ConfigError
+from gepipe.errors import ConfigError, reason_of
 from gepipe.io.jsonl import quoted, scan_json, source_in
 from gepipe.io.records import RecordFile
 
@@ -105,9 +105,7 @@ def read_failures(path: str | os.PathLike[str]) -> Iterator[Failure]:
             for number, line in enumerate(file, start=1):
                 yield _failure(line, f"{shown}: line {number}")
     except OSError as error:
-        raise ConfigError(
-            f"cannot read {shown}: {(error.strerror or str(error)).lower()}"
-        ) from error
+        raise ConfigError(f"cannot read {shown}: {reason_of(error)}") from error
 
 
 def _failure(line: bytes, where: str) -> Failure:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, ClassVar
 
-from gepipe.errors import ConfigError, ItemError
+from gepipe.errors import ConfigError, ItemError, reason_of
 from gepipe.io.source import PLUGIN_CONFIG, Entry, start_folder
 from gepipe.io.walk import IMAGE_EXTENSIONS, expand, shown
 
@@ -85,7 +85,7 @@ class FileReader:
 
 
 def _cannot(name: str, error: OSError) -> str:
-    return f"cannot read {name!r}: {(error.strerror or str(error)).lower()}"
+    return f"cannot read {name!r}: {reason_of(error)}"
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ class FileList:
         try:
             file = Path(self.path).open("rb")  # noqa: SIM115 - only what opening raises is caught
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
-            why = (getattr(error, "strerror", None) or str(error)).lower()
+            why = reason_of(error)
             raise ConfigError(
                 f"{self._shown}: cannot read this list of files: {why}; expected a text file "
                 "with one path a line"
@@ -247,7 +247,7 @@ def _block(file: BinaryIO, shown: str) -> bytes:
     try:
         return file.read(_BLOCK_BYTES)
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
+        why = reason_of(error)
         raise ConfigError(f"{shown}: cannot read this list of files: {why}") from error
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Literal
 
-from gepipe.errors import ConfigError, GepipeError
+from gepipe.errors import ConfigError, GepipeError, reason_of
 from gepipe.io.manifest import CHUNK_COUNT, HASH_BYTES
 
 if TYPE_CHECKING:
@@ -203,4 +203,4 @@ def _umask() -> int:
 
 
 def _cannot_write(path: Path, error: OSError) -> GepipeError:
-    return GepipeError(f"cannot write {str(path)!r}: {(error.strerror or str(error)).lower()}")
+    return GepipeError(f"cannot write {str(path)!r}: {reason_of(error)}")

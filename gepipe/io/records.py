@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from gepipe.errors import ClosedError, ConfigError, GepipeError
+from gepipe.errors import ClosedError, ConfigError, GepipeError, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -136,7 +136,7 @@ class RecordFile:
         hint = ""
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             hint = "; make room and run again with --resume"
-        raise GepipeError(f"cannot write {str(self.path)!r}: {_why(error)}{hint}") from error
+        raise GepipeError(f"cannot write {str(self.path)!r}: {reason_of(error)}{hint}") from error
 
 
 def close_all(*closers: Callable[[], None]) -> None:
@@ -159,7 +159,7 @@ def _opened(path: Path) -> int:
     except IsADirectoryError as error:
         raise ConfigError(f"{shown} is a folder; expected a file to write to") from error
     except OSError as error:
-        raise ConfigError(f"cannot write {shown}: {_why(error)}") from error
+        raise ConfigError(f"cannot write {shown}: {reason_of(error)}") from error
     except ValueError as error:  # a NUL byte in the path
         raise ConfigError(f"cannot write {shown}: {error}") from error
     try:
@@ -185,7 +185,3 @@ def _lock(fd: int, shown: str) -> None:
         ) from error
     except OSError:
         return  # a file system without locks: two runs at once are then the user's to avoid
-
-
-def _why(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()

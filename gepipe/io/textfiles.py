@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, ClassVar, Final
 
-from gepipe.errors import ConfigError, ItemError
+from gepipe.errors import ConfigError, ItemError, reason_of
 from gepipe.io.source import PLUGIN_CONFIG
 from gepipe.io.walk import expand, shown
 
@@ -101,7 +101,7 @@ class TextFiles:
                 _refuse_binary(file, name)
                 yield file
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
-            why = (getattr(error, "strerror", None) or str(error)).lower()
+            why = reason_of(error)
             raise ConfigError(f"{name}: cannot read this {self.content} file: {why}") from error
 
 

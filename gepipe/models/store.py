@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
-from gepipe.errors import ConfigError
+from gepipe.errors import ConfigError, reason_of
 from gepipe.machine import cache_folder
 from gepipe.models.digest import file_digest
 from gepipe.spec.units import parse_size
@@ -260,8 +260,7 @@ class Store:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 advice = "make room (`gepipe model cache clear`), or set GEPIPE_CACHE elsewhere"
             raise ConfigError(
-                f"converted models cannot be kept in {self.folder}: "
-                f"{(error.strerror or str(error)).lower()}; {advice}"
+                f"converted models cannot be kept in {self.folder}: {reason_of(error)}; {advice}"
             ) from error
 
 

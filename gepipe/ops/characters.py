@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from gepipe.errors import ConfigError
+from gepipe.errors import ConfigError, reason_of
 from gepipe.regular import read_regular
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Characters:
         try:
             text = read_regular(path, _FILE_BYTES).decode("utf-8-sig")
         except OSError as error:
-            why = (error.strerror or str(error)).lower()
+            why = reason_of(error)
             raise ConfigError(f"characters: cannot read {path}: {why}") from error
         except UnicodeDecodeError as error:
             raise ConfigError(f"characters: {path} is not UTF-8: {error}") from error

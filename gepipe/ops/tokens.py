@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gepipe.errors import ConfigError, ItemError
+from gepipe.errors import ConfigError, ItemError, reason_of
 from gepipe.ops.rows import mismatch
 from gepipe.plugins import did_you_mean
 from gepipe.regular import read_regular
@@ -91,7 +91,7 @@ def _opened(path: Path) -> Any:
     try:
         text = read_regular(path, _FILE_BYTES).decode()
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
+        why = reason_of(error)
         raise ConfigError(
             f"tokenize: cannot read {path}: {why}; expected the model's tokenizer.json, for a "
             "ready pipeline `gepipe samples fetch` brings it"

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from gepipe.errors import ConfigError, GepipeError
+from gepipe.errors import ConfigError, GepipeError, reason_of
 from gepipe.io.parquet import ParquetSink, require_pyarrow
 from gepipe.ops.plan import plan_pre
 from gepipe.pipeline import followers, neighbours
@@ -179,7 +179,7 @@ def _special(path: Path) -> str | None:
     except NotADirectoryError:
         return None  # told of the folder
     except (OSError, ValueError) as error:  # a link to itself, a name too long, a NUL byte
-        return f"cannot be written: {(getattr(error, 'strerror', None) or str(error)).lower()}"
+        return f"cannot be written: {reason_of(error)}"
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         return "is a device, pipe or socket; expected a regular file"
     return None

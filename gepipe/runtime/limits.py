@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gepipe.errors import WorkerStartError
+from gepipe.errors import WorkerStartError, reason_of
 
 _HINT = "or use fewer workers (threads, instances, stream_count)"
 _NO_FOLDER = "No usable temporary directory"  # tempfile's words; its error has no number of its own
@@ -15,7 +15,7 @@ _NO_FOLDER = "No usable temporary directory"  # tempfile's words; its error has 
 
 def why(error: BaseException) -> str:
     """Say why there is no further process, descriptor or thread, and what to do about it."""
-    text = str(getattr(error, "strerror", None) or error).lower()
+    text = reason_of(error)
     number = error.errno if isinstance(error, OSError) else None
     if number in (errno.EMFILE, errno.ENFILE):
         return f"{text}; raise `ulimit -n`, {_HINT}"

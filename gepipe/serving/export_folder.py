@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from gepipe.errors import ExportError
+from gepipe.errors import ExportError, reason_of
 from gepipe.serving.bundle import Files
 from gepipe.serving.stage import stage_for
 from gepipe.triton.config import FILE_NAME
@@ -151,7 +151,7 @@ def told(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
+        why = reason_of(error)
         raise ExportError(f"{error.filename or place}: cannot be written: {why}") from error
     except shutil.Error as error:
         raise ExportError(f"{place}: cannot be written: {error}") from error

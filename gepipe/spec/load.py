@@ -10,7 +10,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from gepipe.errors import ConfigError
+from gepipe.errors import ConfigError, reason_of
 from gepipe.regular import read_regular
 from gepipe.spec import overrides as settings
 from gepipe.spec.explain import Issue, issues_of, merged
@@ -41,9 +41,7 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Pipelin
     except IsADirectoryError:
         raise ConfigError(f"{file}: is a folder; expected a pipeline file (YAML)") from None
     except OSError as error:
-        raise ConfigError(
-            f"{file}: cannot be read: {(error.strerror or str(error)).lower()}"
-        ) from error
+        raise ConfigError(f"{file}: cannot be read: {reason_of(error)}") from error
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

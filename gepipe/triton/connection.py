@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gepipe.errors import BackendError, ConfigError, GepipeError, PluginError
 from gepipe.tensors import DTYPE_OF_TRITON
+from gepipe.triton.environment import EXTRA
 from gepipe.triton.region import Region
 
 if TYPE_CHECKING:
@@ -128,10 +129,7 @@ class Connection:
                     network_timeout=self.timeout_s,
                 )
         except (ImportError, RuntimeError) as error:  # tritonclient turns one into the other
-            raise PluginError(
-                f"the client of Triton cannot be used: {error}; "
-                "install it: pip install 'gepipe[triton]'"
-            ) from error
+            raise PluginError(f"the client of Triton cannot be used: {error}; {EXTRA}") from error
         self._library = library
 
     def describe(self, model: str) -> ServedModel:

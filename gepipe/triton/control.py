@@ -9,6 +9,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from gepipe.errors import ConfigError, GepipeError
+from gepipe.triton.environment import EXTRA
 from gepipe.triton.ports import at
 
 _LOAD: Final = "/inference.GRPCInferenceService/RepositoryModelLoad"
@@ -162,7 +163,7 @@ def library() -> Any:
     try:
         import grpc
     except ImportError as error:
-        raise ConfigError(f"{error}; expected `pip install 'gepipe[triton]'`") from error
+        raise ConfigError(f"{error}; {EXTRA}") from error
     return grpc
 
 

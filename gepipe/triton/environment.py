@@ -18,6 +18,8 @@ from gepipe.machine import cache_folder
 from gepipe.triton import interpreter
 from gepipe.triton.interpreter import Interpreter
 
+#: What to do where a library of ours for Triton is missing, at the end of a message.
+EXTRA: Final = "install it: pip install 'gepipe[triton]'"
 #: The package that brings the server, and the version of Triton in it.
 SERVER: Final = "nvidia-pytriton==0.7.0"
 SERVER_VERSION: Final = "2.51.0"

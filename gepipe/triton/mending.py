@@ -7,7 +7,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from gepipe.errors import GepipeError
+from gepipe.errors import GepipeError, reason_of
 from gepipe.triton.lint import Report
 from gepipe.triton.models import CONFIG, Model
 from gepipe.triton.problem import Make, Move
@@ -39,7 +39,7 @@ def _act(model: Model, action: Make | Move) -> None:
             (model.folder / action.old).rename(new)
     except OSError as error:
         what = action.folder if isinstance(action, Make) else action.new
-        raise GepipeError(f"cannot make {model.folder / what}: {_why(error)}") from error
+        raise GepipeError(f"cannot make {model.folder / what}: {reason_of(error)}") from error
 
 
 def _replace(path: Path, text: str) -> None:
@@ -59,8 +59,4 @@ def _replace(path: Path, text: str) -> None:
         if name:
             with suppress(OSError):
                 os.unlink(name)  # noqa: PTH108
-        raise GepipeError(f"cannot write {path}: {_why(error)}") from error
-
-
-def _why(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
+        raise GepipeError(f"cannot write {path}: {reason_of(error)}") from error

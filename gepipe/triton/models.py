@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from gepipe.errors import ConfigError
+from gepipe.errors import ConfigError, reason_of
 from gepipe.regular import read_regular
 from gepipe.triton.edit import Draft
 from gepipe.triton.problem import Make, Move
@@ -122,7 +122,7 @@ def read(root: Path) -> dict[str, Model]:
         names = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
     except OSError as error:
         raise ConfigError(
-            f"{root}: {(error.strerror or str(error)).lower()}; expected a model repository, "
+            f"{root}: {reason_of(error)}; expected a model repository, "
             "a folder with a folder for each model"
         ) from error
     if (root / CONFIG).is_file():
@@ -153,7 +153,7 @@ def _model(folder: Path) -> Model:
         try:
             text = read_regular(files[CONFIG], _LARGEST_CONFIG).decode("utf-8", "surrogateescape")
         except OSError as error:
-            model.unreadable = (error.strerror or str(error)).lower()
+            model.unreadable = reason_of(error)
         else:
             model.draft = Draft(text)
             model.parse()

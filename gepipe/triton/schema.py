@@ -8,6 +8,7 @@ from typing import Any, Final
 from gepipe.errors import ConfigError
 from gepipe.plugins import did_you_mean
 from gepipe.triton import dialect
+from gepipe.triton.environment import EXTRA
 from gepipe.triton.problem import Finding, error
 from gepipe.triton.textnodes import Field, Message, Scalar
 
@@ -30,9 +31,7 @@ def descriptor() -> Any:
     try:
         from tritonclient.grpc.model_config_pb2 import ModelConfig
     except ImportError as missing:
-        raise ConfigError(
-            f"Triton's protobuf is missing ({missing}); install it: pip install 'gepipe[triton]'"
-        ) from missing
+        raise ConfigError(f"Triton's protobuf is missing ({missing}); {EXTRA}") from missing
     return ModelConfig.DESCRIPTOR
 
 

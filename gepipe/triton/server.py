@@ -16,7 +16,7 @@ from typing import Final
 from typing_extensions import Self
 
 from gepipe import bundle
-from gepipe.errors import ConfigError, WorkerError, WorkerStartError
+from gepipe.errors import ConfigError, WorkerError, WorkerStartError, reason_of
 from gepipe.triton.bell import Bell
 from gepipe.triton.control import Control, ControlError
 from gepipe.triton.kit import STUB, UTILS, Kit
@@ -292,8 +292,7 @@ def lay_out(kit: Kit, run: Run, repository: Path) -> tuple[Path, Path]:
         models.symlink_to(repository.absolute())  # not resolved: it may be a link that changes
     except OSError as error:
         raise ConfigError(
-            f"{run.folder}: {(error.strerror or str(error)).lower()}; set TMPDIR to a folder with "
-            "room for some MiB"
+            f"{run.folder}: {reason_of(error)}; set TMPDIR to a folder with room for some MiB"
         ) from error
     return backends, models
 

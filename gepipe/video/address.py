@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Final
 
-from gepipe.errors import ItemError
+from gepipe.errors import ItemError, reason_of
 from gepipe.io.videos import is_address
 
 #: What FFmpeg is told of a live stream: to look at one second at most before it begins.
@@ -50,7 +50,7 @@ class Address:
             status = os.stat(path)  # noqa: PTH116 - bytes
         except (OSError, ValueError) as error:
             missing = isinstance(error, FileNotFoundError | NotADirectoryError)
-            why = (getattr(error, "strerror", None) or str(error)).lower()
+            why = reason_of(error)
             kind = "missing" if missing else "unreadable"
             raise ItemError(kind, f"cannot read {name!r}: {why}") from error
         if os.path.isdir(path):  # noqa: PTH112 - bytes

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gepipe.errors import ConfigError
+from gepipe.errors import ConfigError, reason_of
 from gepipe.io.jsonl import encode_json
 from gepipe.io.records import RecordFile
 from gepipe.io.source import PLUGIN_CONFIG, start_folder
@@ -141,6 +141,6 @@ class Thumbnailer:
         except OSError as error:  # a full disk, above all: every item would fail alike
             raise ConfigError(
                 f"cannot write a picture into {str(self.parts)!r}: "
-                f"{(error.strerror or str(error)).lower()}; run again with --resume"
+                f"{reason_of(error)}; run again with --resume"
             ) from error
         return os.path.basename(name).encode()  # noqa: PTH119 - a name, for the payload

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gepipe.errors import ConfigError
+from gepipe.errors import ConfigError, reason_of
 from gepipe.io.linked import LinkedLines
 from gepipe.io.records import close_all
 from gepipe.io.sink import Mark, Record
@@ -92,7 +92,7 @@ class ContactSheetFile:
             shutil.rmtree(parts, ignore_errors=True)  # of a run that was killed
             parts.mkdir(parents=True)
         except OSError as error:
-            why = (error.strerror or str(error)).lower()
+            why = reason_of(error)
             raise ConfigError(f"cannot create the folder {str(parts)!r}: {why}") from error
 
     def attach(self, feed: Any) -> None:

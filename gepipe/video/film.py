@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import av
 import cv2
 
-from gepipe.errors import GepipeError
+from gepipe.errors import GepipeError, reason_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -204,7 +204,7 @@ class Film:
         self._stream = stream
 
     def _failed(self, error: Exception) -> GepipeError:
-        why = (getattr(error, "strerror", None) or str(error)).lower()
+        why = reason_of(error)
         height, width = self._size
         hint = "run again with --resume"
         if getattr(error, "errno", None) in _FULL:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import cv2
 import numpy as np
 
-from gepipe.errors import GepipeError
+from gepipe.errors import GepipeError, reason_of
 from gepipe.io.plates import Plate, Style, draw_label, write_label
 from gepipe.video.contactfile import Layout
 from gepipe.video.maker import serve
@@ -64,7 +64,7 @@ class SheetMaker:
                 os.fsync(file.fileno())
             part.replace(place)
         except OSError as error:
-            why = (error.strerror or str(error)).lower()
+            why = reason_of(error)
             raise GepipeError(
                 f"cannot write {str(place)!r}: {why}; run again with --resume once that is mended"
             ) from error

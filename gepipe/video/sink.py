@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from gepipe.errors import ConfigError
+from gepipe.errors import ConfigError, reason_of
 from gepipe.io.jsonl import encode_json
 from gepipe.io.linked import LinkedLines
 from gepipe.io.records import RecordFile, close_all
@@ -153,7 +153,7 @@ class VideoFile:
             shutil.rmtree(parts, ignore_errors=True)  # of a run that was killed
             parts.mkdir(parents=True)
         except OSError as error:
-            why = (error.strerror or str(error)).lower()
+            why = reason_of(error)
             raise ConfigError(f"cannot create the folder {str(parts)!r}: {why}") from error
 
     def attach(self, feed: Any) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from gepipe.errors import reason_of
 from gepipe.plugins import did_you_mean
 from gepipe.regular import read_regular
 from gepipe.triton.models import Model
@@ -85,9 +86,7 @@ def _read(model: Model, file: str) -> ast.Module | Finding:
     try:
         return ast.parse(read_regular(model.files[file], _LARGEST))
     except OSError as failed:
-        return Finding(
-            "error", 0, "", f"cannot be read: {(failed.strerror or str(failed)).lower()}", file=file
-        )
+        return Finding("error", 0, "", f"cannot be read: {reason_of(failed)}", file=file)
     except (SyntaxError, ValueError, RecursionError) as failed:
         line = getattr(failed, "lineno", None) or 0
         here = "{}.{}".format(*sys.version_info[:2])
