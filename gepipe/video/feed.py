@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import select
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -31,14 +30,12 @@ from gepipe.video.frame import Frame
 from gepipe.video.loans import Loans
 from gepipe.video.reel import Ready, Reel, too_large
 from gepipe.video.reels import Reels
+from gepipe.video.supply import Supply
 
 if TYPE_CHECKING:
     from gepipe.runtime.events import Outcome
     from gepipe.video.progress import VideoProgress
 
-#: Frames of the next file that are decoded ahead, and the share of the memory that they may take.
-_NEXT_AHEAD: Final = 4
-_NEXT_SHARE: Final = 4
 _TICK_S: Final = 1.0
 
 
@@ -78,9 +75,7 @@ class VideoFeed(Feed):
         self._keep = keep
         self._seq = first
         self._limit = limit
-        self._ahead = max(8, 2 * batch)
         self._least = least
-        self._most = max(32, 6 * batch) + (window if keep else 0)
         self._held: dict[int, tuple[Reel, Ready]] = {}  # by seq; their memory is not free
         self._filling: list[int] = []  # seqs of the part-filled batch
         self._seal = self._ended = False
@@ -92,8 +87,9 @@ class VideoFeed(Feed):
         self._poll.register(self._bell, select.EPOLLIN)
         self._loans = Loans(self._poll)
         self._crew = DecoderCrew(self._poll, self.memory)
-        most = self._ahead // 2
-        self._reels = Reels(source, videos, self._crew, self._arena, skip=first, most=most)
+        ahead, most = max(8, 2 * batch), max(32, 6 * batch) + (window if keep else 0)
+        self._reels = Reels(source, videos, self._crew, self._arena, skip=first, most=ahead // 2)
+        self._rooms = Supply(self._reels, self._crew, self._arena, ahead=ahead, most=most)
         # In a chain, outcomes are settled in another thread than frames are taken in.
         self._lock = threading.RLock()
         self._closing = threading.Event()
@@ -245,34 +241,8 @@ class VideoFeed(Feed):
     def _supply(self) -> None:
         """Give decoders room for frames."""
         self._reels.begin()
-        for place, reel in enumerate(self._reels):
-            if reel.over or reel.size is None:
-                continue
-            is_next = place > 0 and not self.live
-            most = _NEXT_AHEAD if is_next else self._ahead
-            had = bool(reel.rooms)
-            while len(reel.rooms) + len(reel.ready) < most:
-                offset = None
-                if not self._is_full() and not (is_next and self._is_greedy(reel)):
-                    offset = self._arena.allocate(reel.nbytes)
-                if offset is None:
-                    break
-                reel.rooms.add(offset)
-                self._crew.give(reel, offset)
-            if reel.rooms and not had:
-                reel.heard = time.monotonic()
-            if not is_next and not reel.rooms and not reel.ready:
-                self._relieve(reel)
-                return
-
-    def _is_full(self) -> bool:
-        """Whether more frames in flight would only take memory, and the place in caches."""
-        return len(self._arena) >= self._most * (len(self._reels) if self.live else 1)
-
-    def _is_greedy(self, reel: Reel) -> bool:
-        """Whether the next video would take more than its share of the memory."""
-        mine = (len(reel.rooms) + len(reel.ready) + 1) * reel.nbytes
-        return mine > self._arena.memory.nbytes // _NEXT_SHARE
+        if (reel := self._rooms.give()) is not None:
+            self._relieve(reel)
 
     def _relieve(self, reel: Reel) -> None:
         """See to it that a video whose next frame finds no room gets some in the end."""

@@ -86,6 +86,11 @@ class Reel:
         return self.size[0] * self.size[1] * 3 if self.size else 0
 
     @property
+    def frames(self) -> int:
+        """Frames that it has memory for: decoded ones, and room for further ones."""
+        return len(self.rooms) + len(self.ready)
+
+    @property
     def is_waiting(self) -> bool:
         """Whether its decoder can do nothing before it is given room."""
         return self.size is not None and not self.rooms

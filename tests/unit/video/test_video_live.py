@@ -136,6 +136,17 @@ def test_frames_are_dropped_that_there_is_no_time_for(camera, watcher_of):
     assert watcher.frames == sorted(set(watcher.frames))
 
 
+def test_sources_share_memory_that_is_too_small_for_all(camera, watcher_of):
+    cameras = [camera(pace=2) for _ in range(4)]
+    watcher = watcher_of(*(each.address for each in cameras), batch=2, memory=6 * 4 * 4096)
+
+    while len({source.partition("#")[0] for source, *_ in watcher.items}) < 4:
+        watcher.take()
+
+    for reel in watcher.feed._reels:
+        assert reel.frames <= 1, "one of six for each of four, and what comes back"
+
+
 def test_sources_come_interleaved_and_one_that_ends_stalls_no_other(camera, watcher_of):
     slow, fast, ends = camera(fps=25), camera(fps=50, first=1000), camera(first=2000)
     watcher = watcher_of(
