@@ -111,8 +111,10 @@ class Course:
 
     def _wait_for(self, ready: Callable[[], bool]) -> None:
         """Wait until `ready`; the lock is held."""
-        if not ready():
-            self._room.notify_all()  # of what this thread has done since it took the lock
+        if not ready():  # let the others see what this thread has done since it took the lock
+            self._room.notify_all()
+            for feed in self._feeds:
+                feed.wake()
         while not ready():
             if self.stopping:
                 raise Interrupted("stopped on request; what was written is an exact prefix")

@@ -307,11 +307,13 @@ def test_an_item_of_thousands_of_parts_goes_through_in_portions(tmp_path) -> Non
     mid = spec.stages[2].model_copy(update={"ops": (Python(thousands), *spec.stages[2].ops[1:])})
     spec = spec.model_copy(update={"stages": (*spec.stages[:2], mid, *spec.stages[3:])})
     with gepipe.Pipeline(spec) as pipeline:
-        (result,) = pipeline.run(files(tmp_path / "in", [[9, 8]]))
+        made = [result.value for result in pipeline.run(files(tmp_path / "in", [[9, 8]] * 4))]
         slots = pipeline.statistics().slot_nbytes
 
-    assert [part["n"] for part in result.value["squares"]] == list(range(5000))
-    assert {part["grey"] for part in result.value["squares"]} == {9}
+    assert len(made) == 4  # of one batch: each waits for the one before
+    for record in made:
+        assert [part["n"] for part in record["squares"]] == list(range(5000))
+        assert {part["grey"] for part in record["squares"]} == {9}
     assert slots < 4 << 20
 
 
