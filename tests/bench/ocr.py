@@ -17,7 +17,7 @@ from harness import ROOT, Figure
 
 NAME = "ocr"
 PAGES = 50
-_SHORT = 4
+_SHORT = 16  # long enough for all workers to be started
 _OURS = "gepipe"
 _LOOPS: dict[str, dict[str, Any]] = {
     "sequential loop": {"batch": 1},
