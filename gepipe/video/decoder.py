@@ -150,6 +150,8 @@ class _Decoder:
             left = order.skip
             for each in stream.frames():
                 self._sign()
+                if each is None:
+                    continue
                 if selection.is_over(each.time):
                     break
                 if not selection.takes(each.time) or each.frame <= order.behind:
@@ -178,11 +180,13 @@ class _Decoder:
                     self._opened(stream, selection)
                     shift_s: float | None = None
                     for each in stream.frames():
+                        self._sign()
+                        if each is None:
+                            continue
                         fruitless = 0
                         if shift_s is None:  # time goes on over a gap, whatever the sender counts
                             elapsed_s = time.monotonic() - began if number else 0.0
                             shift_s = max(last_s, elapsed_s) - each.time
-                        self._sign()
                         time_s = last_s = round(each.time + shift_s, 6)
                         if selection.is_over(time_s):
                             return number, ""

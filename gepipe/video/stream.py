@@ -156,8 +156,8 @@ class VideoStream:
             frames = round(length * rate)
         return Facts(max(0, frames), rate, str(stream.codec_context.name))
 
-    def frames(self) -> Iterator[Decoded]:
-        """Yield the frames in the order they are shown.
+    def frames(self) -> Iterator[Decoded | None]:
+        """Yield the frames in the order they are shown, and None for a piece that is left out.
 
         Raises:
             ItemError: `decoder`: there is no frame, or the video is given up.
@@ -175,6 +175,7 @@ class VideoStream:
                     self.damage.leave_out(self.decoded, clock.last_s, last_error)
                 if fruitless > FRUITLESS_MAX:
                     break
+                yield None
                 continue
             mended = self._mended()
             for picture in pictures:
@@ -189,6 +190,7 @@ class VideoStream:
                     return
                 if picture.is_corrupt:
                     self.damage.leave_out(number, time_s, mended or "the frame is damaged")
+                    yield None
                     continue
                 if mended:
                     self.damage.mend(number, time_s, mended)

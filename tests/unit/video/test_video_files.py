@@ -74,6 +74,7 @@ def test_frames_are_upright(tmp_path, rotation, turns):
 
     stream, painter = VideoStream(str(path).encode()), Painter()
     for decoded, was in zip(stream.frames(), stored, strict=True):
+        assert decoded is not None
         memory = np.zeros((*painter.size(decoded.picture), 3), np.uint8)
         painter.paint(decoded.picture, memory)
         assert np.array_equal(memory, np.rot90(was, turns))
@@ -167,6 +168,26 @@ def test_damage_within_is_left_out_and_told_once(tmp_path):
     assert watcher.frames == sorted(set(watcher.frames))
     assert watcher.items[-1].source == str(path)
     assert watcher.shown[-50:] == list(range(150, 200))
+
+
+def test_each_piece_that_is_left_out_is_a_sign_of_life(tmp_path):
+    path = clip(tmp_path / "a.avi", 100, codec="mjpeg", pix_fmt="yuvj420p")
+    data = bytearray(path.read_bytes())
+    place = len(data) // 10
+    while (place := data.find(b"\xff\xd8\xff", place)) >= 0:
+        end = data.find(b"00dc", place) if b"00dc" in data[place:] else len(data)
+        data[place:end] = bytes(end - place)  # no picture is there any more
+    path.write_bytes(data)
+    from gepipe.video.stream import VideoStream
+
+    stream = VideoStream(str(path).encode())
+    came = list(stream.frames())
+    stream.close()
+
+    assert stream.damage.left_out == came.count(None) > 60
+    ((_, kind, text),) = watch(path).failures
+    assert kind == "damaged"
+    assert f"{came.count(None)} damaged pieces left out" in text
 
 
 def test_a_count_that_lies_changes_nothing(tmp_path):
