@@ -18,13 +18,14 @@ from gepipe.errors import ConfigError, GepipeError, reason_of
 from gepipe.io.parquet import ParquetSink, require_pyarrow
 from gepipe.ops.plan import plan_pre
 from gepipe.pipeline import followers, neighbours
+from gepipe.pipeline.allowance import failures_left
 from gepipe.pipeline.apart import require_apart
 from gepipe.pipeline.assembly import Plan, knows, plan, require_memory
 from gepipe.pipeline.bodies import InferBody
 from gepipe.pipeline.chosen import chosen_source
 from gepipe.pipeline.conversion import prepare
 from gepipe.pipeline.crews import pickled, worker_environment
-from gepipe.pipeline.feeds import require_frames
+from gepipe.pipeline.feeds import has_frames, require_frames
 from gepipe.pipeline.findings import Findings, Preparation
 from gepipe.pipeline.plan import StartPlan, plan_slots, plan_start
 from gepipe.pipeline.trial import Trial
@@ -131,6 +132,8 @@ def _check_source(spec: PipelineSpec, inputs: Sequence[str], found: Findings) ->
     if reader is None:
         return None
     found.errors += neighbours.undecoded_source(spec, reader)
+    if has_frames(source):
+        found.attempt(lambda: failures_left(spec, None))
     if not source.finite or getattr(source, "path", "") == "-":
         found.notes.append("inputs: cannot be counted before the start")
         return None

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gepipe.errors import ConfigError, StageError
+from gepipe.errors import ConfigError
 from gepipe.io.manifest import Manifest
 from gepipe.io.outputs import Outputs
+from gepipe.pipeline.allowance import failures_left
 from gepipe.pipeline.apart import require_apart
 from gepipe.pipeline.assembly import Plan, assemble, plan
 from gepipe.pipeline.chosen import chosen_sink, chosen_source, path_of, paths_of
@@ -248,35 +249,3 @@ class Job:
             if self._stopping:
                 supervisor.request_stop()
             return supervisor.run(begin, emit)
-
-
-def failures_left(spec: PipelineSpec, total: int | None, failed: int = 0) -> int | None:
-    """Return how many more items may fail; None for any number.
-
-    Args:
-        spec: The pipeline.
-        total: Items of the job, or None if that is not known.
-        failed: Items that have failed before.
-
-    Raises:
-        StageError: Too many have failed already.
-        ConfigError: The limit is a share of a number that is not known.
-    """
-    if spec.on_error == "fail":
-        return 0
-    limit = spec.max_failures
-    if limit is None:
-        return None
-    if total is None and limit.percent is not None:
-        raise ConfigError(
-            f"{spec.name}: max_failures is {limit} of the inputs, but they are drawn one by one "
-            "and their number is not known before the end; set max_failures to a number of items, "
-            "pass a list of inputs, or do a job, which lists its inputs first"
-        )
-    left = limit.allowed(total or 0) - failed
-    if left < 0:
-        raise StageError(
-            f"{failed} items have failed already, and max_failures is {limit}; raise it to go on "
-            "(--set max_failures=…), or run without --resume to start anew"
-        )
-    return left

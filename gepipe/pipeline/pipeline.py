@@ -18,11 +18,12 @@ from gepipe.io.failures import Failure
 from gepipe.io.memory import MemoryItems
 from gepipe.io.videos import VideoFiles
 from gepipe.ops.text import Tokenize
+from gepipe.pipeline.allowance import failures_left
 from gepipe.pipeline.assembly import assemble, plan
 from gepipe.pipeline.crews import worker_environment
 from gepipe.pipeline.feeds import InFlight, drawn_feed, has_frames
 from gepipe.pipeline.handoff import Handoff
-from gepipe.pipeline.job import Job, failures_left
+from gepipe.pipeline.job import Job
 from gepipe.pipeline.objects import to_bytes
 from gepipe.runtime.feed import ListedFeed
 from gepipe.runtime.forkserver import start_server
@@ -295,7 +296,8 @@ def _start(  # noqa: PLR0913, PLR0917 - each is a fact of the run
     if isinstance(inputs, Sequence) and not has_frames(source):
         listed = ListedFeed(source.entries(), len(inputs))
         return Start(listed, max_failures=failures_left(spec, len(inputs)))
-    allowed = failures_left(spec, None)
+    listing = ", pass a list of inputs, or do a job, which lists its inputs first"
+    allowed = failures_left(spec, None, or_else="" if has_frames(source) else listing)
     rows = getattr(supervisor, "batches", (batch,))[0]
     slots = supervisor.statistics().slots
     room = InFlight.of(spec, None, batch=rows, group=batch, slots=slots)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from gepipe.errors import ConfigError, StageError
 from gepipe.io.failures import Failure
 from gepipe.io.videos import VideoFiles
+from gepipe.pipeline.allowance import failures_left
 from gepipe.pipeline.feeds import require_frames
-from gepipe.pipeline.job import Job, failures_left
+from gepipe.pipeline.job import Job
 from gepipe.pipeline.single import require_one_model
 from gepipe.runtime.statistics import StageStatistics, Statistics
 from gepipe.serving.records import recorder_for

@@ -17,8 +17,11 @@ from gepipe.io.jsonl import JsonlSink
 from gepipe.io.videos import VideoFiles
 from gepipe.ops.decode import DecodeImage
 from gepipe.ops.user import Python
+from gepipe.pipeline.check import _check_source
+from gepipe.pipeline.findings import Findings
 from gepipe.pipeline.job import Job
 from gepipe.spec.model import PipelineSpec
+from gepipe.spec.units import FailureLimit
 from tests.cameras import Camera
 from tests.clips import clip, damage
 from tests.support import (
@@ -375,3 +378,19 @@ def test_a_stop_of_a_job_over_a_camera_leaves_whole_files(spec_of, camera):
     stopper.join()
 
     assert len(lines(job.output)) == job.done >= 10
+
+
+def test_a_share_of_frames_that_nobody_has_counted_is_refused_before_anything_runs(
+    tmp_path, spec_of
+):
+    spec = spec_of(clip(tmp_path / "a.mp4", 10)).model_copy(
+        update={"max_failures": FailureLimit(percent=1.0)}
+    )
+    found = Findings()
+
+    with pytest.raises(ConfigError, match=r"set it to a number of items$"):
+        Job(spec).run()
+    _check_source(spec, (), found)
+
+    assert [line for line in found.errors if "max_failures is 1.0%" in line]
+    assert not (tmp_path / "out" / "r.jsonl").read_bytes()

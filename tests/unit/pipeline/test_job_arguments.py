@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from gepipe.errors import ConfigError
-from gepipe.pipeline.job import Job, failures_left
+from gepipe.pipeline.allowance import failures_left
+from gepipe.pipeline.job import Job
 from gepipe.spec.load import loads
 
 YAML = """
@@ -82,8 +83,8 @@ def test_an_empty_output_and_an_unknown_ending_are_refused():
 
 
 def test_a_share_of_an_unknown_number_says_what_helps():
-    with pytest.raises(ConfigError, match=r"1.0% of the inputs, .* set max_failures to a number"):
-        failures_left(loads(YAML), None)
+    with pytest.raises(ConfigError, match=r"1.0% of the items, .* to a number of items, or x$"):
+        failures_left(loads(YAML), None, or_else=", or x")
 
 
 @pytest.mark.parametrize(
