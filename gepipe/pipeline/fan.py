@@ -14,7 +14,7 @@ import marshal
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from gepipe.io.failures import Failure
 from gepipe.io.source import Entry
@@ -66,7 +66,8 @@ class Open(Generic[K]):
         return self.head, tuple(zip(self.facts, self.results, strict=True))
 
 
-class Part(NamedTuple, Generic[K]):
+@dataclass(slots=True, eq=False)
+class Part(Generic[K]):
     """A part on its way: the item and its number in it."""
 
     item: Open[K]
