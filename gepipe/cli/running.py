@@ -129,9 +129,10 @@ def _ended_early(job: Job, error: GepipeError, *, as_json: bool, quiet: bool) ->
         from gepipe.cli.text import harmless_lines
 
         print_error(f"error: {harmless_lines(str(error))}")
-        print_error(f"{done}; once the cause is gone, go on with: {_resuming()}")
+        print_error(done + (f"; once the cause is gone, go on with: {_resuming()}" * job.resumable))
     elif job.done or not quiet:
-        print_error(f"stopped: {done}" + (f"; go on with: {_resuming()}" if job.done else ""))
+        goes_on = job.done and job.resumable
+        print_error(f"stopped: {done}" + (f"; go on with: {_resuming()}" if goes_on else ""))
     return error.exit_code
 
 

@@ -141,6 +141,11 @@ class Job:
         return parts, items
 
     @property
+    def resumable(self) -> bool:
+        """Whether a job that stopped can go on: that of inputs without an end cannot."""
+        return self._source.finite
+
+    @property
     def engine(self) -> str:
         """The engine that runs the model; empty before the run."""
         return self._engine

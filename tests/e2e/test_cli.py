@@ -240,6 +240,24 @@ def test_a_stopped_run_goes_on_with_resume(place, number):
     assert [json.loads(line)["index"] for line in lines] == list(range(200))
 
 
+def test_nobody_is_told_to_go_on_with_what_has_no_end(place):
+    pytest.importorskip("av")
+    from tests.clips import clip
+
+    clip(place / "clip.mp4", 20)
+    source = "source={videos: {paths: clip.mp4, live: true, reconnect: 1000}}"
+    with subprocess.Popen(
+        [*GEPIPE, "run", "tiny.yaml", "--set", source],
+        cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        wait_until(lambda: written(place / "out" / "tiny.jsonl") >= 4, 20)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+
+    assert process.returncode == 130
+    assert re.search(r"^stopped: [\d,]+ frames done$", said, re.MULTILINE)
+
+
 def test_a_finished_job_has_nothing_to_resume(place):
     assert gepipe(place, "run", "tiny.yaml").returncode == 0
 
