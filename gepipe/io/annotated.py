@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from gepipe.errors import ConfigError, GepipeError, reason_of
+from gepipe.io.drawnfolder import DrawnFolder, stem_of
 from gepipe.io.jsonl import JsonlFile, encode_json
 from gepipe.io.records import RecordFile, close_all
 from gepipe.io.sink import Mark, Record
@@ -20,9 +20,6 @@ from gepipe.io.source import PLUGIN_CONFIG, start_folder
 
 if TYPE_CHECKING:
     from gepipe.io.original import Origin
-
-#: What a file name may take of its source's; file systems allow 255 bytes.
-_STEM_BYTES = 200
 
 
 @dataclass(frozen=True)
@@ -62,35 +59,29 @@ class AnnotatedSink:
             raise ValueError(f"scale is {self.scale}; expected more than 0")
 
     @property
-    def pictures(self) -> Path:
+    def drawn(self) -> DrawnFolder:
         """The folder of pictures."""
-        path = Path(self.path)
-        return Path(self.folder or path.with_name(path.stem if path.suffix else f"{path}.pictures"))
+        return DrawnFolder.beside(self.path, self.folder, "pictures")
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know of a run into it."""
-        return (f"drawn pictures go into the folder {str(self.pictures)!r}",)
+        return (f"drawn pictures go into the folder {str(self.drawn.path)!r}",)
 
     @property
     def encoder(self) -> Annotator:
         """Draws a result into its picture, and encodes it as JSON."""
-        parts = Path(start_folder()) / self._parts
+        parts = Path(start_folder()) / self.drawn.parts
         return Annotator(parts, self.format, self.quality, self.scale, self.font)
 
     def open(self) -> AnnotatedFile:
         """Open and lock the file of lines, and create the folder."""
         records = RecordFile(self.path)
         try:
-            return AnnotatedFile(records, self.pictures, self._parts, self.format)
+            return AnnotatedFile(records, self.drawn, self.format)
         except BaseException:
             records.close()
             raise
-
-    @property
-    def _parts(self) -> Path:
-        """Where pictures lie until their lines are written."""
-        return self.pictures / f".{Path(self.path).stem}.parts"
 
 
 @dataclass(frozen=True)
@@ -143,23 +134,16 @@ class AnnotatedFile:
 
     Args:
         records: The file of lines.
-        folder: Of the pictures; created.
-        parts: Where the workers put them; created anew.
+        drawn: The folder of pictures; created. Workers put them into its parts.
         ending: Of the pictures' names.
     """
 
-    def __init__(self, records: RecordFile, folder: Path, parts: Path, ending: str) -> None:
+    def __init__(self, records: RecordFile, drawn: DrawnFolder, ending: str) -> None:
         self._records = records
         self._lines = JsonlFile(records)
-        self._folder = folder
-        self._parts = parts
+        self._drawn = drawn
         self._ending = ending
-        try:
-            shutil.rmtree(parts, ignore_errors=True)  # of a run that was killed
-            parts.mkdir(parents=True)
-        except OSError as error:
-            why = reason_of(error)
-            raise ConfigError(f"cannot create the folder {str(parts)!r}: {why}") from error
+        drawn.create()
 
     def clear(self) -> None:
         """Drop what an earlier run left: its lines, and the pictures that belong to them."""
@@ -199,7 +183,7 @@ class AnnotatedFile:
             name, _, text = payload.partition(b" ")
             place = self._picture(index, source)
             try:
-                (self._parts / name.decode()).replace(place)
+                (self._drawn.parts / name.decode()).replace(place)
             except OSError as error:
                 why = reason_of(error)
                 raise GepipeError(f"cannot write {str(place)!r}: {why}") from error
@@ -208,20 +192,15 @@ class AnnotatedFile:
 
     def close(self, *, complete: bool) -> None:
         """Bring the lines to the disk, and remove what was drawn in vain."""
-        close_all(self._tidy, partial(self._lines.close, complete=complete))
-
-    def _tidy(self) -> None:
-        shutil.rmtree(self._parts, ignore_errors=True)
-        with suppress(OSError):  # it holds pictures
-            self._folder.rmdir()
+        close_all(self._drawn.tidy, partial(self._lines.close, complete=complete))
 
     def _picture(self, index: int, source: str) -> Path:
         video, _, frame = source.rpartition("#frame=")
         name = video if video and frame.isdigit() else source
-        stem = os.fsencode(Path(name).stem)[:_STEM_BYTES].decode("utf-8", "surrogateescape")
+        stem = stem_of(name)
         if name != source:
             stem += f"-{frame}"
-        return self._folder / f"{index:06}-{stem}.{self._ending}"
+        return self._drawn.path / f"{index:06}-{stem}.{self._ending}"
 
 
 def _umask() -> int:

@@ -16,6 +16,8 @@ from gepipe.io.sink import Mark, Record
 class LinkedLines:
     """An open JSON lines file, and the files that its lines name.
 
+    What sinks that write such files have in common.
+
     Args:
         records: The file of lines.
         folder: Where the named files lie.
@@ -26,6 +28,10 @@ class LinkedLines:
         self._records = records
         self._folder = folder
         self._key = key
+
+    def clear(self) -> None:
+        """Drop what an earlier run left: the lines, and the files that belong to them."""
+        self.cut(0)
 
     def scan(self) -> Iterator[Mark]:
         """Yield the whole records on disk, up to the first whose file is missing."""
@@ -56,6 +62,10 @@ class LinkedLines:
         """Return the source that a record names."""
         return source_in(mark, self._records)
 
+    def spelled(self, source: str) -> str:
+        """Return how the file spells `source`: as it is."""
+        return source
+
     def cut(self, end: int) -> None:
         """Drop everything behind a mark's `end`, and the files that only dropped lines name."""
         kept: set[str] = set()
@@ -68,7 +78,7 @@ class LinkedLines:
                 (self._folder / name).unlink(missing_ok=True)
         self._records.cut(end)
 
-    def write(self, records: Sequence[Record], names: Mapping[int, str]) -> None:
+    def append(self, records: Sequence[Record], names: Mapping[int, str]) -> None:
         """Append records, in one system call.
 
         Args:
@@ -82,6 +92,6 @@ class LinkedLines:
             for index, source, payload in records
         ]))  # fmt: skip
 
-    def close(self) -> None:
-        """Bring the file to the disk and unlock it."""
+    def close_lines(self) -> None:
+        """Bring the file of lines to the disk and unlock it."""
         self._records.close()

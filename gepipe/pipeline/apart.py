@@ -17,6 +17,7 @@ from gepipe.io.outputs import files_of
 from gepipe.io.textfiles import TextFiles
 
 if TYPE_CHECKING:
+    from gepipe.io.drawnfolder import DrawnFolder
     from gepipe.io.sink import Sink
     from gepipe.io.source import Entry, Source
     from gepipe.spec.model import PipelineSpec
@@ -65,8 +66,8 @@ def _require_apart_from_pictures(
     source: Source, sink: Sink, entries: Callable[[], Iterable[Entry]]
 ) -> None:
     """Check that a sink's folder of what is drawn, which goes at a new run, holds no input."""
-    drawn = (getattr(sink, name, None) for name in ("pictures", "films", "sheets"))
-    folder = _identity(next(filter(None, drawn), ""))
+    drawn: DrawnFolder | None = getattr(sink, "drawn", None)
+    folder = _identity(drawn.path) if drawn is not None else None
     if folder is None or not _has_paths(source):
         return
     elsewhere: set[bytes] = set()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gepipe.errors import ConfigError, reason_of
+from gepipe.io.drawnfolder import DrawnFolder
 from gepipe.io.jsonl import encode_json
 from gepipe.io.records import RecordFile
 from gepipe.io.source import PLUGIN_CONFIG, start_folder
@@ -57,25 +58,19 @@ class ContactSheetSink:
             raise ValueError(f"scale is {self.scale}; expected more than 0")
 
     @property
-    def sheets(self) -> Path:
+    def drawn(self) -> DrawnFolder:
         """The folder of sheets."""
-        path = Path(self.path)
-        return Path(self.folder or path.with_name(path.stem if path.suffix else f"{path}.sheets"))
+        return DrawnFolder.beside(self.path, self.folder, "sheets")
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know of a run into it."""
-        return (f"contact sheets go into the folder {str(self.sheets)!r}",)
-
-    @property
-    def parts(self) -> Path:
-        """Where small pictures lie until their sheet is made."""
-        return self.sheets / f".{Path(self.path).stem}.parts"
+        return (f"contact sheets go into the folder {str(self.drawn.path)!r}",)
 
     @property
     def encoder(self) -> Thumbnailer:
         """Draws a small picture of a result, and encodes it as JSON."""
-        parts = Path(start_folder()) / self.parts
+        parts = Path(start_folder()) / self.drawn.parts
         return Thumbnailer(parts, self.count, self.width, self.scale, self.font)
 
     def open(self) -> ContactSheetFile:
@@ -83,7 +78,7 @@ class ContactSheetSink:
         records = RecordFile(self.path)
         try:
             layout = Layout(self.count, self.columns, self.width, self.font)
-            return ContactSheetFile(records, self.sheets, self.parts, layout)
+            return ContactSheetFile(records, self.drawn, layout)
         except BaseException:
             records.close()
             raise

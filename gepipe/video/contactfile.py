@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gepipe.errors import ConfigError, reason_of
+from gepipe.io.drawnfolder import DrawnFolder, stem_of
 from gepipe.io.linked import LinkedLines
 from gepipe.io.records import close_all
-from gepipe.io.sink import Mark, Record
+from gepipe.io.sink import Record
 from gepipe.video.maker import Maker
 
 if TYPE_CHECKING:
@@ -22,8 +19,6 @@ if TYPE_CHECKING:
 
 #: What stands in a payload for what there is not.
 NOTHING: Final = b"-"
-#: What a file name may take of its source's; file systems allow 255 bytes.
-_STEM_BYTES: Final = 200
 
 
 @dataclass(frozen=True)
@@ -68,32 +63,25 @@ class _Sheet:
     pictures: list[tuple[int, str, str]] = field(default_factory=list)
 
 
-class ContactSheetFile:
+class ContactSheetFile(LinkedLines):
     """Open JSON lines, and the sheets that belong to them.
 
     Args:
         records: The file of lines.
-        folder: Of the sheets; created.
-        parts: Where small pictures lie; created anew.
+        drawn: The folder of sheets; created. Small pictures lie in its parts.
         layout: How sheets look.
     """
 
-    def __init__(self, records: RecordFile, folder: Path, parts: Path, layout: Layout) -> None:
-        self._folder = folder
-        self._parts = parts
+    def __init__(self, records: RecordFile, drawn: DrawnFolder, layout: Layout) -> None:
+        super().__init__(records, drawn.path, "sheet")
+        self._drawn = drawn
         self._layout = layout
-        self._lines = LinkedLines(records, folder, "sheet")
         self._maker: Maker | None = None
         self._live = False
         self._open: dict[str, _Sheet] = {}
         self._over: list[_Sheet] = []  # whose last line is not in the file yet
         self._ended: list[str] = []
-        try:
-            shutil.rmtree(parts, ignore_errors=True)  # of a run that was killed
-            parts.mkdir(parents=True)
-        except OSError as error:
-            why = reason_of(error)
-            raise ConfigError(f"cannot create the folder {str(parts)!r}: {why}") from error
+        drawn.create()
 
     def attach(self, feed: Any) -> None:
         """Take note of whether the inputs come interleaved, and start the process.
@@ -102,28 +90,8 @@ class ContactSheetFile:
             WorkerStartError: It does not start.
         """
         self._live = feed.live
-        args = (str(self._folder), str(self._parts), astuple(self._layout))
+        args = (str(self._drawn.path), str(self._drawn.parts), astuple(self._layout))
         self._maker = Maker("contact sheet", _make_sheets, args)
-
-    def clear(self) -> None:
-        """Drop what an earlier run left: its lines, and the sheets that belong to them."""
-        self.cut(0)
-
-    def scan(self) -> Iterator[Mark]:
-        """Yield the whole records on disk, up to the first whose sheet is missing."""
-        return self._lines.scan()
-
-    def source_of(self, mark: Mark) -> str:
-        """Return the source that a record names."""
-        return self._lines.source_of(mark)
-
-    def spelled(self, source: str) -> str:
-        """Return how the file spells `source`: as it is."""
-        return source
-
-    def cut(self, end: int) -> None:
-        """Drop everything behind a mark's `end`, sheets too."""
-        self._lines.cut(end)
 
     def write(self, records: Sequence[Record]) -> None:
         """Gather small pictures and append the lines.
@@ -141,19 +109,19 @@ class ContactSheetFile:
                 place, caption = index, f"{index}  {Path(source).name}"
             else:
                 path, _, frame = source.rpartition("#frame=")
-                sheet = self._sheet(f"{int(video):03}-{_stem(path)}.jpg", Path(path).name)
+                sheet = self._sheet(f"{int(video):03}-{stem_of(path)}.jpg", Path(path).name)
                 place, caption = int(position), f"{frame}  {float(time):.2f} s"
                 self._thin(sheet, place)
             if picture != NOTHING:
                 sheet.pictures.append((place, picture.decode(), caption))
             names[index] = sheet.name
             lines.append(Record(index, source, text))
-        self._lines.write(lines, names)
+        self.append(lines, names)
 
     def close(self, *, complete: bool) -> None:
         """Bring the lines and all sheets to the disk, or drop those that were not to their end."""
         finish = partial(self._close_sheets, complete=complete)
-        close_all(self._lines.close, finish, self._tidy)
+        close_all(self.close_lines, finish, self._drawn.tidy)
 
     def _sheet(self, name: str, title: str) -> _Sheet:
         """Return the sheet of a name; unless inputs come interleaved, all others are over."""
@@ -174,7 +142,7 @@ class ContactSheetFile:
         kept = []
         for picture in sheet.pictures:
             if picture[0] % step:
-                (self._parts / picture[1]).unlink(missing_ok=True)
+                (self._drawn.parts / picture[1]).unlink(missing_ok=True)
             else:
                 kept.append(picture)
         sheet.pictures = kept
@@ -207,18 +175,9 @@ class ContactSheetFile:
             self._maker = None
             maker.close()
 
-    def _tidy(self) -> None:
-        shutil.rmtree(self._parts, ignore_errors=True)
-        with suppress(OSError):  # it holds sheets
-            self._folder.rmdir()
-
 
 def _make_sheets(*args: Any) -> None:
     """Run the process that makes sheets. OpenCV is loaded there only."""
     from gepipe.video import sheets
 
     sheets.main(*args)
-
-
-def _stem(path: str) -> str:
-    return os.fsencode(Path(path).stem)[:_STEM_BYTES].decode("utf-8", "surrogateescape")

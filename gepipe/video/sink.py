@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from gepipe.errors import ConfigError, reason_of
+from gepipe.errors import ConfigError
+from gepipe.io.drawnfolder import DrawnFolder, stem_of
 from gepipe.io.jsonl import encode_json
 from gepipe.io.linked import LinkedLines
 from gepipe.io.records import RecordFile, close_all
-from gepipe.io.sink import Mark, Record
+from gepipe.io.sink import Record
 from gepipe.io.source import PLUGIN_CONFIG
 from gepipe.video.maker import Maker
 
@@ -24,9 +22,6 @@ if TYPE_CHECKING:
     from gepipe.io.failures import Failure
     from gepipe.io.original import Origin
     from gepipe.video.frame import Frames
-
-#: What a file name may take of its source's; file systems allow 255 bytes.
-_STEM_BYTES = 200
 
 
 @dataclass(frozen=True)
@@ -70,15 +65,14 @@ class VideoSink:
             raise ValueError(f"scale is {self.scale}; expected more than 0")
 
     @property
-    def films(self) -> Path:
+    def drawn(self) -> DrawnFolder:
         """The folder of films."""
-        path = Path(self.path)
-        return Path(self.folder or path.with_name(path.stem if path.suffix else f"{path}.films"))
+        return DrawnFolder.beside(self.path, self.folder, "films")
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know of a run into it."""
-        return (f"films go into the folder {str(self.films)!r}",)
+        return (f"films go into the folder {str(self.drawn.path)!r}",)
 
     @property
     def encoder(self) -> FrameAnnotator:
@@ -95,9 +89,7 @@ class VideoSink:
             raise ConfigError("the sink video needs PyAV; pip install 'gepipe[video]'")
         records = RecordFile(self.path)
         try:
-            return VideoFile(
-                records, self.films, self.films / f".{Path(self.path).stem}.parts", self
-            )
+            return VideoFile(records, self.drawn, self)
         except BaseException:
             records.close()
             raise
@@ -126,22 +118,20 @@ class FrameAnnotator:
         return text
 
 
-class VideoFile:
+class VideoFile(LinkedLines):
     """Open JSON lines, and the films that belong to them.
 
     Args:
         records: The file of lines.
-        folder: Of the films; created.
-        parts: Where films are made; created anew.
+        drawn: The folder of films; created.
         sink: How.
     """
 
     by_video: ClassVar[bool] = True
 
-    def __init__(self, records: RecordFile, folder: Path, parts: Path, sink: VideoSink) -> None:
-        self._lines = LinkedLines(records, folder, "film")
-        self._folder = folder
-        self._parts = parts
+    def __init__(self, records: RecordFile, drawn: DrawnFolder, sink: VideoSink) -> None:
+        super().__init__(records, drawn.path, "film")
+        self._drawn = drawn
         self._sink = sink
         self._frames: Frames | None = None
         self._maker: Maker | None = None
@@ -149,12 +139,7 @@ class VideoFile:
         self._film = ""  # the one that the last frame went to
         self._over: list[str] = []  # films that got their last frame, but were not told so yet
         self._ended: list[str] = []  # those that were
-        try:
-            shutil.rmtree(parts, ignore_errors=True)  # of a run that was killed
-            parts.mkdir(parents=True)
-        except OSError as error:
-            why = reason_of(error)
-            raise ConfigError(f"cannot create the folder {str(parts)!r}: {why}") from error
+        drawn.create()
 
     def attach(self, feed: Any) -> None:
         """Take the feed whose frames the films are made of, and start the encoder.
@@ -168,33 +153,13 @@ class VideoFile:
                 "the sink video takes videos, not pictures; use the sink annotated for those"
             )
         self._frames = feed
-        args = (str(self._folder), str(self._parts), self._sink.crf, self._sink.preset)
+        args = (str(self._drawn.path), str(self._drawn.parts), self._sink.crf, self._sink.preset)
         self._maker = Maker("encoder", _encode, args)
         freed = feed.lend(self._maker.gone)
         try:
             self._maker.send(("memory", feed.memory.nbytes), [feed.memory.fd, freed])
         finally:
             os.close(freed)
-
-    def clear(self) -> None:
-        """Drop what an earlier run left: its lines, and the films that belong to them."""
-        self.cut(0)
-
-    def scan(self) -> Iterator[Mark]:
-        """Yield the whole records on disk, up to the first whose film is missing."""
-        return self._lines.scan()
-
-    def source_of(self, mark: Mark) -> str:
-        """Return the source that a record names."""
-        return self._lines.source_of(mark)
-
-    def spelled(self, source: str) -> str:
-        """Return how the file spells `source`: as it is."""
-        return source
-
-    def cut(self, end: int) -> None:
-        """Drop everything behind a mark's `end`, films too."""
-        self._lines.cut(end)
 
     def see(self, outcomes: Sequence[Record | Failure]) -> None:
         """Pass the frames of outcomes on to the encoder; called before they are written.
@@ -229,11 +194,12 @@ class VideoFile:
         Raises:
             GepipeError: That fails. What is in the file stays an exact prefix.
         """
-        self._lines.write(records, self._names)
+        self.append(records, self._names)
 
     def close(self, *, complete: bool) -> None:
         """Bring the lines and all films to the disk, or drop the film that was not to its end."""
-        close_all(self._lines.close, partial(self._close_films, complete=complete), self._tidy)
+        finish = partial(self._close_films, complete=complete)
+        close_all(self.close_lines, finish, self._drawn.tidy)
 
     def _end_films(self, maker: Maker) -> None:
         """End films whose last outcomes are in the files: no film appears before its lines."""
@@ -255,11 +221,6 @@ class VideoFile:
         finally:
             maker.close()
 
-    def _tidy(self) -> None:
-        shutil.rmtree(self._parts, ignore_errors=True)
-        with suppress(OSError):  # it holds films
-            self._folder.rmdir()
-
 
 def _encode(*args: Any) -> None:
     """Run the encoder process. PyAV is loaded there only."""
@@ -269,6 +230,4 @@ def _encode(*args: Any) -> None:
 
 
 def _film_name(video: int, source: str) -> str:
-    path = Path(source.rpartition("#frame=")[0] or source)
-    stem = os.fsencode(path.stem)[:_STEM_BYTES].decode("utf-8", "surrogateescape")
-    return f"{video:03}-{stem}.mp4"
+    return f"{video:03}-{stem_of(source.rpartition('#frame=')[0] or source)}.mp4"

@@ -172,10 +172,10 @@ def test_frames_may_be_pictures_of_their_own_and_images_of_coco(tmp_path, job, v
     job(drawn, bad=(53,)).run()
     job(coco, bad=(53,), track=True).run()
 
-    pictures = sorted(path.name for path in drawn.pictures.iterdir())
+    pictures = sorted(path.name for path in drawn.drawn.path.iterdir())
     assert len(pictures) == 54
     assert pictures[29:32] == ["000029-a-29.png", "000030-b-0.png", "000031-b-1.png"]
-    assert number_in(cv2.imread(str(drawn.pictures / "000031-b-1.png"))) == 51
+    assert number_in(cv2.imread(str(drawn.drawn.path / "000031-b-1.png"))) == 51
     made = json.loads((tmp_path / "found.json").read_text())
     assert len(made["images"]) == 54
     image = made["images"][32]

@@ -413,7 +413,8 @@ def test_options_that_make_no_sense_are_refused():
     with pytest.raises(ValueError, match="scale is 0"):
         AnnotatedSink("a.jsonl", scale=0)
     assert isinstance(AnnotatedSink("a.jsonl"), Sink)
-    assert AnnotatedSink("lines").pictures.name == "lines.pictures"
+    assert AnnotatedSink("lines").drawn.path.name == "lines.pictures"
+    assert AnnotatedSink("out/lines").drawn.path == Path("out/lines.pictures")
 
 
 def test_a_picture_of_a_frame_is_called_by_its_video_and_number(tmp_path):
@@ -424,7 +425,7 @@ def test_a_picture_of_a_frame_is_called_by_its_video_and_number(tmp_path):
         outputs.write([Record(0, "a/street.avi#frame=57", payload)])
         outputs.close("complete")
 
-    assert [path.name for path in sink.pictures.iterdir()] == ["000000-street-57.jpg"]
+    assert [path.name for path in sink.drawn.path.iterdir()] == ["000000-street-57.jpg"]
 
 
 # --- COCO ---

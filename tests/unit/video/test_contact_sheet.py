@@ -69,9 +69,10 @@ def test_a_sheet_shows_at_most_its_count_whatever_the_length(tmp_path, count):
     step = stride(count - 1, 4)
 
     assert [position for position, *_ in sheet.pictures] == list(range(0, count, step))
-    assert len(list(sink.parts.iterdir())) == len(sheet.pictures)  # no more on the disk either
+    parts = list(sink.drawn.parts.iterdir())
+    assert len(parts) == len(sheet.pictures)  # no more on the disk either
     file.close(complete=True)
-    assert [path.name for path in sink.sheets.iterdir()] == ["000-street.jpg"]
+    assert [path.name for path in sink.drawn.path.iterdir()] == ["000-street.jpg"]
     assert {line["sheet"] for line in lines_of(sink)} == {"000-street.jpg"}
     assert len(lines_of(sink)) == count
 
@@ -86,7 +87,7 @@ def test_a_sheet_shows_what_was_drawn_in_its_place(tmp_path):
         file.write([Record(number, f"photos/{number}.jpg", payload)])
     file.close(complete=True)
 
-    sheet = cv2.imread(str(sink.sheets / "000.jpg"))
+    sheet = cv2.imread(str(sink.drawn.path / "000.jpg"))
 
     assert sheet.shape[1] == 2 * (160 + 6) + 6
     assert abs(sheet[60, 80].astype(int) - 40).max() < 6
@@ -105,7 +106,7 @@ def test_each_video_has_its_sheet_and_pictures_share_one(tmp_path):
     write_frames(file, sink, 2, first=3, path="b/street.avi", video=1)
     file.close(complete=True)
 
-    assert sorted(path.name for path in sink.sheets.iterdir()) == [
+    assert sorted(path.name for path in sink.drawn.path.iterdir()) == [
         "000-street.jpg",
         "001-street.jpg",
     ]
@@ -126,7 +127,7 @@ def test_each_video_has_its_sheet_and_pictures_share_one(tmp_path):
         "001.jpg",
         "002.jpg",
     ]
-    assert len(list(photos.sheets.iterdir())) == 3
+    assert len(list(photos.drawn.path.iterdir())) == 3
 
 
 def test_an_interrupted_run_keeps_whole_sheets_only(tmp_path):
@@ -137,7 +138,7 @@ def test_an_interrupted_run_keeps_whole_sheets_only(tmp_path):
     write_frames(file, sink, 2, first=3, path="b.avi", video=1)
     file.close(complete=False)
 
-    assert [path.name for path in sink.sheets.iterdir()] == ["000-a.jpg"]
+    assert [path.name for path in sink.drawn.path.iterdir()] == ["000-a.jpg"]
     assert len(lines_of(sink)) == 5
     again = sink.open()
     marks = list(again.scan())
@@ -146,7 +147,7 @@ def test_an_interrupted_run_keeps_whole_sheets_only(tmp_path):
     assert [mark.index for mark in again.scan()] == [0, 1]
     again.clear()
     again.close(complete=False)
-    assert not sink.sheets.exists()
+    assert not sink.drawn.path.exists()
 
 
 def test_sheets_of_live_sources_end_with_the_run(tmp_path):
@@ -160,7 +161,7 @@ def test_sheets_of_live_sources_end_with_the_run(tmp_path):
         file.write([Record(number, f"rtsp://cam{video}/a#frame={number // 2}", payload)])
     file.close(complete=False)
 
-    assert sorted(path.name for path in sink.sheets.iterdir()) == ["000-a.jpg", "001-a.jpg"]
+    assert sorted(path.name for path in sink.drawn.path.iterdir()) == ["000-a.jpg", "001-a.jpg"]
 
 
 def test_a_video_whose_shown_frames_all_failed_has_a_sheet_with_its_title(tmp_path):
@@ -170,7 +171,7 @@ def test_a_video_whose_shown_frames_all_failed_has_a_sheet_with_its_title(tmp_pa
     write_frames(file, sink, 1, path="a.avi", skip=3)
     file.close(complete=True)
 
-    assert cv2.imread(str(sink.sheets / "000-a.jpg")) is not None
+    assert cv2.imread(str(sink.drawn.path / "000-a.jpg")) is not None
     assert len(lines_of(sink)) == 1
 
 
@@ -194,7 +195,7 @@ def test_a_folder_that_takes_nothing_is_told(tmp_path):
     file = sink.open()
     file.attach(Feed())
     write_frames(file, sink, 2)
-    (sink.sheets / "000-street.jpg").mkdir()  # permissions mean nothing to root
+    (sink.drawn.path / "000-street.jpg").mkdir()  # permissions mean nothing to root
 
     with pytest.raises(GepipeError, match=r"cannot write '.*000-street.jpg': is a directory"):
         file.close(complete=True)

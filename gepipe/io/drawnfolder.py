@@ -1,0 +1,67 @@
+"""The folder of what a sink draws, beside its file of lines."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gepipe.errors import ConfigError, reason_of
+
+#: What a file name may take of its source's; file systems allow 255 bytes.
+_STEM_BYTES: Final = 200
+
+
+@dataclass(frozen=True)
+class DrawnFolder:
+    """A folder of pictures, films or the like.
+
+    Attributes:
+        path: Where they appear once they are whole.
+        parts: Where they are made.
+    """
+
+    path: Path
+    parts: Path
+
+    @classmethod
+    def beside(cls, lines: str, folder: str, kind: str) -> DrawnFolder:
+        """Return the folder that belongs to a file of lines.
+
+        Args:
+            lines: The file.
+            folder: Which folder; empty for the file's path without its ending.
+            kind: Ending of the folder where the file has none, such as `pictures`.
+        """
+        path = Path(lines)
+        usual = path.with_name(path.stem if path.suffix else f"{path.name}.{kind}")
+        place = Path(folder) if folder else usual
+        return cls(place, place / f".{path.stem}.parts")
+
+    def create(self) -> None:
+        """Create both, without what a run that was killed has left of parts.
+
+        Raises:
+            ConfigError: They cannot be created.
+        """
+        try:
+            shutil.rmtree(self.parts, ignore_errors=True)
+            self.parts.mkdir(parents=True)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot create the folder {str(self.parts)!r}: {reason_of(error)}"
+            ) from error
+
+    def tidy(self) -> None:
+        """Remove the parts, and the folder too if nothing is in it."""
+        shutil.rmtree(self.parts, ignore_errors=True)
+        with suppress(OSError):  # it holds something
+            self.path.rmdir()
+
+
+def stem_of(source: str) -> str:
+    """Return the part of a source's name that goes into the name of a file: without its ending."""
+    return os.fsencode(Path(source).stem)[:_STEM_BYTES].decode("utf-8", "surrogateescape")
