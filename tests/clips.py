@@ -26,7 +26,9 @@ def picture(number: int, height: int = 48, width: int = 96) -> np.ndarray:
     """Return a frame that shows its number, (height, width, 3) uint8."""
     bars = [255 if number >> bit & 1 else 0 for bit in reversed(range(_BITS))]
     columns = np.repeat(np.array(bars, np.uint8), -(-width // _BITS))[:width]
-    return np.repeat(np.repeat(columns[None, :, None], height, 0), 3, 2)
+    frame = np.repeat(np.repeat(columns[None, :, None], height, 0), 3, 2)
+    frame[: height // 4] = (255, 0, 0)  # so that top and bottom differ
+    return frame
 
 
 def number_in(frame: np.ndarray) -> int:
@@ -49,7 +51,7 @@ def clip(
     codec: str = "mpeg4",
     pix_fmt: str = "yuv420p",
     times: Sequence[float] = (),
-    rotation: int = 0,
+    matrix: Sequence[int] = (),
     stuck: int | None = None,
     form: str | None = None,
     first: int = 0,
@@ -64,8 +66,9 @@ def clip(
         stream.pix_fmt = pix_fmt
         stream.codec_context.time_base = Fraction(1, 1000) if times else Fraction(1, fps)
         stream.codec_context.gop_size = 10
-        if rotation:
-            stream.set_display_rotation(rotation)
+        if matrix:  # of a picture with the origin at its top left: a, b, c, d
+            a, b, c, d = (65536 * each for each in matrix)
+            stream.set_display_matrix([a, b, 0, c, d, 0, 0, 0, 1 << 30])
         for number in range(frames):
             frame = av.VideoFrame.from_ndarray(picture(first + number, *size), format="bgr24")
             frame.pts = round(1000 * times[number]) if times else number

@@ -66,8 +66,6 @@ class Camera:
 class Shot:
     """A picture of a camera; for a `Painter` like a frame of a video."""
 
-    rotation = 0
-
     def __init__(self, pixels: Any) -> None:
         """Take (height, width, 3) uint8, BGR."""
         self.pixels = pixels

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
 from av.video.reformatter import VideoReformatter
 
 from gepipe.video.camera import Shot
+from gepipe.video.upright import Upright
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-_TURNS: Final = {
-    90: cv2.ROTATE_90_COUNTERCLOCKWISE,
-    180: cv2.ROTATE_180,
-    270: cv2.ROTATE_90_CLOCKWISE,
-}
 
 
 class Painter:
@@ -25,11 +20,11 @@ class Painter:
 
     def __init__(self) -> None:
         self._reformatter = VideoReformatter()
+        self._looked_at: tuple[Any, Upright] = (None, Upright())
 
-    @staticmethod
-    def size(picture: Any) -> tuple[int, int]:
+    def size(self, picture: Any) -> tuple[int, int]:
         """Return height and width of a frame as it is shown."""
-        if picture.rotation % 180 == 90:
+        if self._upright(picture).transposed:
             return picture.width, picture.height
         return picture.height, picture.width
 
@@ -49,8 +44,23 @@ class Painter:
         height, width = converted.height, converted.width
         rows = np.frombuffer(plane, np.uint8, height * plane.line_size)
         pixels = rows.reshape(height, plane.line_size)[:, : 3 * width].reshape(height, width, 3)
-        turn = _TURNS.get(picture.rotation % 360)
-        if turn is None:
-            memory[...] = pixels
-        else:
-            cv2.rotate(pixels, turn, dst=memory)
+        match self._upright(picture):
+            case (False, False, False):
+                memory[...] = pixels
+            case (False, flip_x, flip_y):
+                cv2.flip(pixels, -1 if flip_x and flip_y else int(flip_x), dst=memory)
+            case (True, True, False):
+                cv2.rotate(pixels, cv2.ROTATE_90_CLOCKWISE, dst=memory)
+            case (True, False, True):
+                cv2.rotate(pixels, cv2.ROTATE_90_COUNTERCLOCKWISE, dst=memory)
+            case (True, flip_both, _):
+                cv2.transpose(pixels, dst=memory)
+                if flip_both:
+                    cv2.flip(memory, -1, dst=memory)
+
+    def _upright(self, picture: Any) -> Upright:
+        if isinstance(picture, Shot):
+            return Upright()
+        if self._looked_at[0] is not picture:
+            self._looked_at = (picture, Upright.of(picture))
+        return self._looked_at[1]
