@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gepipe.errors import ItemError
+from gepipe.errors import GepipeError, ItemError
 from gepipe.io.jsonl import encode_json
 from gepipe.ops.plan import plan_post
 from gepipe.pipeline import meta as metas
@@ -15,7 +17,7 @@ from gepipe.pipeline.bodies import PostBody
 from gepipe.serving.bundle import load_bundle
 from gepipe.serving.declared import spec_of
 from gepipe.serving.itemmeta import META, from_json
-from gepipe.serving.merging import checked_rows
+from gepipe.serving.merging import Query, checked_rows
 from gepipe.serving.payloads import RESULT
 from gepipe.serving.replies import RowFailed
 from gepipe.serving.settings import parameters_of
@@ -47,6 +49,7 @@ class Postprocess(Step):
             limit_s=spec.post.timeout,
             workers=count_of(parameters_of(config, _PARAMETERS), "workers", 1),
             queue=_UNBOUNDED,
+            merged=True,  # they come a batch at a time, and each takes little
             tell=tell,
         )
 
@@ -54,24 +57,60 @@ class Postprocess(Step):
         tensors = {each.name(): each.as_numpy() for each in request.inputs()}
         return tensors, checked_rows(tensors, self._specs)
 
+    def _answer(self, process: StageProcess, queries: Sequence[Query]) -> list[Any]:
+        together = self._together(process, queries) if len(queries) > 1 else None
+        if together is None:  # what ends the process, or is no meta, is found one by one
+            return super()._answer(process, queries)
+        return [
+            self._reply(query, partial(_result, results))
+            for query, results in zip(queries, together, strict=True)
+        ]
+
+    def _together(
+        self, process: StageProcess, queries: Sequence[Query]
+    ) -> list[Sequence[bytes | Fault]] | None:
+        """Return the results of the rows of each query; None if they cannot be had at once."""
+        notes: list[bytes] = []
+        try:
+            for query in queries:
+                rows = {spec.name: query.arrays[spec.name] for spec in self._specs}
+                process.fill(rows, len(notes))
+                notes += _notes(query.arrays.get(META), query.rows)
+            results = process.work(notes, tries=1)
+        except GepipeError:
+            return None
+        ends = list(accumulate(query.rows for query in queries))
+        return [results[end - query.rows : end] for end, query in zip(ends, queries, strict=True)]
+
     def _made(
         self, process: StageProcess, arrays: Mapping[str, Any], count: int
     ) -> Mapping[str, NDArray[Any]]:
-        import numpy as np
-
         notes = _notes(arrays.get(META), count)
-        texts = np.empty((count, 1), object)
+        results: list[bytes | Fault] = []
         for first in range(0, count, ROWS):
             part = notes[first : first + ROWS]
             process.fill({s.name: arrays[s.name][first : first + len(part)] for s in self._specs})
-            for row, result in enumerate(process.work(part), first):
-                if not isinstance(result, bytes):
-                    raise RowFailed(row, count, _StageError(result))
-                texts[row, 0] = result
-        return {RESULT: texts}
+            results += process.work(part)
+        return _result(results)
 
     def _blamed(self, error: BaseException) -> str:
         return self._infer if getattr(error, "role", None) == "infer" else self._stage
+
+
+def _result(results: Sequence[bytes | Fault]) -> Mapping[str, NDArray[Any]]:
+    """Return the output of a request.
+
+    Raises:
+        RowFailed: A row has none.
+    """
+    import numpy as np
+
+    texts = np.empty((len(results), 1), object)
+    for row, result in enumerate(results):
+        if not isinstance(result, bytes):
+            raise RowFailed(row, len(results), _StageError(result))
+        texts[row, 0] = result
+    return {RESULT: texts}
 
 
 class _StageError(ItemError):

@@ -60,20 +60,21 @@ class StageProcess:
         self._session.open()
         self._session.attach([self._link], self._limit_s)
 
-    def work(self, items: Sequence[Any]) -> Sequence[bytes | Fault]:
+    def work(self, items: Sequence[Any], tries: int = _TRIES) -> Sequence[bytes | Fault]:
         """Have items written into the rows, or read from them.
 
         Args:
             items: `ROWS` at most: of pre their payloads, of post what was noted about them.
+            tries: Workers that they may end.
 
         Returns:
             Of each item what its operators return, or what went wrong.
 
         Raises:
-            ItemError: The process ended twice.
+            ItemError: The process ended each time.
             GepipeError: The process cannot be replaced.
         """
-        for left in reversed(range(_TRIES)):
+        for left in reversed(range(tries)):
             if self._session is None:
                 self.open()
             assert self._session is not None
@@ -84,13 +85,14 @@ class StageProcess:
                 session.close()
                 log.warning("%s: %s; its process is replaced", self._stage, str(lost))
                 if not left:
-                    raise ItemError(lost.kind, f"{lost}, twice") from None
+                    often = ", twice" * (tries > 1)
+                    raise ItemError(lost.kind, f"{lost}{often}") from None
         raise AssertionError  # the last try returns or raises
 
-    def fill(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Write name to (count, …) array into the first rows."""
+    def fill(self, arrays: Mapping[str, NDArray[Any]], first: int = 0) -> None:
+        """Write name to (count, …) array into the rows from `first` on."""
         for name, array in arrays.items():
-            self._slots[0][name][: len(array)] = array
+            self._slots[0][name][first : first + len(array)] = array
 
     def rows(self, count: int) -> Mapping[str, NDArray[Any]]:
         """Return name to (count, …) array of the rows; views, valid until the next call."""

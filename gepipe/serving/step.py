@@ -3,8 +3,7 @@
     execute ─▶ RequestQueue ─▶ thread ─▶ its worker process ─▶ rows in shared memory ─▶ server
 
 An item that crashes an operator takes one worker with it and fails alone; Triton would not replace
-a process of its own. The queue has two classes, which Triton's has only together with a batcher,
-and that would merge requests which are better worked on side by side.
+a process of its own. The queue has two classes, which Triton's has only together with a batcher.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from gepipe.serving.metrics import OpenRequests
 from gepipe.serving.replies import RowFailed, reply_error
 from gepipe.serving.request import wants_realtime
 from gepipe.serving.request_queue import RequestQueue
-from gepipe.serving.stageprocess import StageProcess
+from gepipe.serving.stageprocess import ROWS, StageProcess
 from gepipe.serving.stub import settle
 
 if TYPE_CHECKING:
@@ -105,6 +104,7 @@ class Step(ABC):
         limit_s: float,
         workers: int,
         queue: int,
+        merged: bool = False,
         tell: Callable[[int], None],
     ) -> None:
         self._stage, self._specs = stage, specs
@@ -123,16 +123,19 @@ class Step(ABC):
         self._dispatcher = Dispatcher(
             RequestQueue(queue),
             [partial(self._answer, process) for process in self._processes],
-            capacity=1,
-            merged=False,
+            capacity=ROWS if merged else 1,
+            merged=merged,
             tell=tell,
             senders=0,
         )
 
     def _answer(self, process: StageProcess, queries: Sequence[Query]) -> list[Any]:
-        return [self._reply(process, query) for query in queries]
+        return [
+            self._reply(query, partial(self._made, process, query.arrays, query.rows))
+            for query in queries
+        ]
 
-    def _reply(self, process: StageProcess, query: Query) -> Any:
+    def _reply(self, query: Query, make: Callable[[], Mapping[str, NDArray[Any]]]) -> Any:
         import triton_python_backend_utils as pb_utils
 
         try:
@@ -140,7 +143,7 @@ class Step(ABC):
                 raise overdue
             if query.sender.is_cancelled():
                 raise ItemError(CANCELLED, CANCELLED_TEXT)
-            made = self._made(process, query.arrays, query.rows)
+            made = make()
             wanted = query.request.requested_output_names()
             return pb_utils.InferenceResponse([
                 pb_utils.Tensor(name, array) for name, array in made.items() if name in wanted

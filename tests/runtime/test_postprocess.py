@@ -14,6 +14,7 @@ import pytest
 from gepipe.errors import ItemError
 from gepipe.ops.plan import plan_post
 from gepipe.serving.itemmeta import META, to_json
+from gepipe.serving.merging import Query
 from gepipe.serving.payloads import RESULT
 from gepipe.serving.postprocess import Postprocess
 from gepipe.serving.replies import RowFailed
@@ -128,6 +129,19 @@ def test_row_that_ends_its_worker_twice_fails_alone(hostile, number, kind) -> No
     assert caught.value.kind == kind
 
     assert made(hostile, rows_of(5, 6)) == [{"first": 5}, {"first": 6}]
+
+
+def test_requests_that_wait_are_read_at_once_and_the_hostile_one_fails_alone(hostile) -> None:
+    (process,) = hostile._processes
+    calm = [Query({"y": rows_of(*numbers)}, len(numbers)) for numbers in ((1, 2), (3,), (97,))]
+
+    at_once = hostile._together(process, calm)
+
+    assert [json.loads(text)["first"] for text in (*at_once[0], *at_once[1])] == [1, 2, 3]
+    assert at_once[2][0].kind == "ValueError"
+    hostile_one = Query({"y": rows_of(99)}, 1)
+    assert hostile._together(process, [calm[0], hostile_one]) is None
+    assert made(hostile, rows_of(4)) == [{"first": 4}]
 
 
 def test_exception_names_its_row(hostile) -> None:
