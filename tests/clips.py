@@ -27,7 +27,7 @@ def picture(number: int, height: int = 48, width: int = 96) -> np.ndarray:
     bars = [255 if number >> bit & 1 else 0 for bit in reversed(range(_BITS))]
     columns = np.repeat(np.array(bars, np.uint8), -(-width // _BITS))[:width]
     frame = np.repeat(np.repeat(columns[None, :, None], height, 0), 3, 2)
-    frame[: height // 4] = (255, 0, 0)  # so that top and bottom differ
+    frame[height - height // 4 :] = (255, 0, 0)  # so that top and bottom differ
     return frame
 
 
