@@ -1,4 +1,4 @@
-"""Settings of a worker process that the operating system and the C library understand."""
+"""Settings of a process of a run that the operating system and the C library understand."""
 
 from __future__ import annotations
 
@@ -19,6 +19,20 @@ _PR_SET_PDEATHSIG: Final = 1  # prctl.h
 SAFE_PATH: Final = "PYTHONSAFEPATH"
 #: Set for the fork server only: the process that it works for.
 SUPERVISOR: Final = "GEPIPE_SUPERVISOR_PID"
+
+
+def begin_process(environ: Mapping[str, str]) -> None:
+    """Do what each process of a run begins with. Its parent is the fork server.
+
+    Args:
+        environ: See `take_environment`.
+    """
+    quiet_signals()
+    speak_on_standard_error()
+    die_with_parent()
+    let_server_end()
+    keep_freed_memory()
+    take_environment(environ)
 
 
 def take_environment(environ: Mapping[str, str]) -> None:

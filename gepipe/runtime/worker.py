@@ -137,12 +137,7 @@ def main(
     sock: socket.socket, role: Role, place: int, body: bytes, environ: Mapping[str, str]
 ) -> None:
     """Run a worker. The target of its process; does not return."""
-    tuning.quiet_signals()
-    tuning.speak_on_standard_error()
-    tuning.die_with_parent()
-    tuning.let_server_end()
-    tuning.keep_freed_memory()
-    tuning.take_environment(environ)
+    tuning.begin_process(environ)
     channel = WorkerChannel(sock)
     try:
         import dill

@@ -43,12 +43,7 @@ class _Closed(Exception):  # noqa: N818 - not an error
 
 def main(sock: socket.socket) -> NoReturn:
     """Run a decoder until the other end of its channel closes. The target of its process."""
-    tuning.quiet_signals()
-    tuning.speak_on_standard_error()
-    tuning.die_with_parent()
-    tuning.let_server_end()
-    tuning.keep_freed_memory()
-    tuning.take_environment({})
+    tuning.begin_process({})
     _Decoder(sock).serve()
 
 

@@ -10,6 +10,7 @@ import os
 import select
 import socket
 import sys
+import threading
 import time
 import traceback
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
@@ -43,6 +44,8 @@ class Maker:
         self._done = False
         self._name = name
         self._error: GepipeError | None = None
+        # Of a chain over videos, the first leg's thread asks why frames do not come back.
+        self._lock = threading.RLock()
         self._child = ChildProcess(name, target, args)
 
     @property
@@ -56,11 +59,12 @@ class Maker:
         Raises:
             GepipeError: It has failed, or has ended.
         """
-        self.check()
-        if fds:
-            self._child.channel.send_shared(message, list(fds))
-        else:
-            self._child.channel.send(message)
+        with self._lock:
+            self.check()
+            if fds:
+                self._child.channel.send_shared(message, list(fds))
+            else:
+                self._child.channel.send(message)
 
     def check(self) -> None:
         """Take note of what it has done.
@@ -68,8 +72,13 @@ class Maker:
         Raises:
             GepipeError: It has failed, or has ended.
         """
-        if self._error is not None:
-            raise self._error
+        with self._lock:
+            if self._error is None:
+                self._listen()
+            if self._error is not None:
+                raise self._error
+
+    def _listen(self) -> None:
         channel = self._child.channel
         channel.flush()
         for kind, *fields in channel.receive():
@@ -84,8 +93,6 @@ class Maker:
             self._error = GepipeError(
                 f"the {self._name} process was lost ({how}); run again with --resume"
             )
-        if self._error is not None:
-            raise self._error
 
     def gone(self) -> GepipeError:
         """Wait for the reason why it is ending, and return it."""
@@ -131,6 +138,8 @@ class Maker:
 
     def _wait(self, limit_s: float | None = None) -> None:
         channel = self._child.channel
+        if channel.fileno() < 0:  # another thread has found it ended
+            return
         poll = select.poll()
         poll.register(channel.fileno(), select.POLLIN | (select.POLLOUT if channel.backlog else 0))
         poll.poll(None if limit_s is None else 1000 * limit_s)
@@ -157,11 +166,7 @@ class Workshop(Protocol):
 
 def serve(sock: socket.socket, workshop: Workshop) -> NoReturn:
     """Run the process: does not return, and ends with the supervisor at the latest."""
-    tuning.quiet_signals()
-    tuning.speak_on_standard_error()
-    tuning.die_with_parent()
-    tuning.let_server_end()
-    tuning.keep_freed_memory()
+    tuning.begin_process({})
     channel = WorkerChannel(sock)
     try:
         while (message := channel.receive()) is not None:
