@@ -18,8 +18,7 @@ from gepipe.pipeline.crews import make_crews, pickled, worker_environment
 from gepipe.pipeline.fit import require_room_together
 from gepipe.pipeline.join import JoinBody
 from gepipe.pipeline.objects import to_bytes
-from gepipe.pipeline.plan import _MEMORY_SHARE as MEMORY_SHARE
-from gepipe.pipeline.plan import StartPlan, plan_slots, plan_start
+from gepipe.pipeline.plan import MEMORY_SHARE, StartPlan, plan_slots, plan_start
 from gepipe.pipeline.split import CutReader, Split, cutting, tells_shapes
 from gepipe.runtime.memory import SlotLayout
 from gepipe.runtime.options import Crew, RunOptions, SlotPlan

@@ -38,7 +38,7 @@ _SESSIONS_MAX: Final = 8
 #: Memory of the slots that pre workers have beside the double buffer, where a batch is one item.
 _SPARE_NBYTES: Final = 256 << 20
 #: Share of the available memory that slots may take.
-_MEMORY_SHARE: Final = 0.8
+MEMORY_SHARE: Final = 0.8
 #: An engine that keeps time itself is killed only if it does not even manage that.
 _KILL_FACTOR: Final = 2
 _KILL_S: Final = 30.0
@@ -267,7 +267,7 @@ def plan_slots(
     outputs = SlotLayout.of(info.outputs, batch, info.largest)
     plan = SlotPlan(SlotLayout.of(rows.specs, batch, rows.largest), outputs, depth)
     available = machine.available_memory()
-    if plan.nbytes > _MEMORY_SHARE * available:
+    if plan.nbytes > MEMORY_SHARE * available:
         raise BackendError(
             f"slots need {plan.nbytes / 2**30:.2f} GiB ({depth} a link, {batch} rows each), "
             f"but only {available / 2**30:.2f} GiB of memory are available; "
