@@ -70,28 +70,33 @@ class Crop(Splitter):
     def key(self, value: Any) -> str:
         """Return the key of the list that the record is split by.
 
+        Of several lists the one that is not empty; where all are, it is all the same.
+
         Raises:
-            ConfigError: There is no such list, or there are several.
+            ConfigError: There is no such list, or several have boxes.
+            ItemError: `parts`: there is no record.
         """
+        if value is None:
+            raise ItemError("parts", "crop: what is before it returned None, and no list of boxes")
         record = value if isinstance(value, Mapping) else {}
-        found = [
-            str(name)
-            for name, entries in record.items()
-            if isinstance(entries, list) and all(map(_is_place, entries))
-        ]
-        if self.of is None and len(found) == 1:
-            return found[0]
+        found = {str(name): entries for name, entries in record.items() if _has_places(entries)}
+        full = [name for name, entries in found.items() if entries]
         if self.of in found:
             return str(self.of)
-        if self.of is None and found:
-            names = ", ".join(map(repr, found))
+        if self.of is None and len(full) == 1:
+            return full[0]
+        if self.of is None and full:
+            names = ", ".join(map(repr, full))
             raise ConfigError(
                 f"crop: what is before it made several lists, {names}; say which: of: …"
             )
+        if self.of is None and found:
+            return next(iter(found))
         what = "list of boxes" if self.of is None else f"list of boxes {self.of!r}"
         raise ConfigError(
             f"crop: what is before it made no {what}, but {_told(value)}; put yolo, text_boxes or "
-            "a function of yours before it"
+            "a function of yours before it, which returns a mapping with a list of mappings, each "
+            "with box or polygon"
         )
 
     def parts(self, value: Any, meta: Meta) -> list[dict[str, Any]]:  # noqa: ARG002
@@ -179,11 +184,16 @@ class Whole(Splitter):
 
 def _told(value: Any) -> str:
     """Say what a value is."""
-    return ", ".join(map(repr, value)) if isinstance(value, Mapping) else type(value).__name__
+    if not isinstance(value, Mapping):
+        return type(value).__name__
+    return ", ".join(f"{name!r}: {type(its).__name__}" for name, its in value.items()) or "{}"
 
 
-def _is_place(entry: Any) -> bool:
-    return isinstance(entry, Mapping) and ("polygon" in entry or "box" in entry)
+def _has_places(entries: Any) -> bool:
+    """Whether a value is a list of places; one that lacks its place fails where it is cut."""
+    if not isinstance(entries, list | tuple) or not all(isinstance(e, Mapping) for e in entries):
+        return False
+    return not entries or any("polygon" in entry or "box" in entry for entry in entries)
 
 
 def _is_upright(outline: Outline) -> bool:

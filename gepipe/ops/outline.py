@@ -40,7 +40,7 @@ class Outline(NamedTuple):
             else:
                 left, top, right, bottom = map(float, facts["box"])
                 points = ((left, top), (right, top), (right, bottom), (left, bottom))
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             points = ()
         if len(points) != 4 or not all(map(math.isfinite, (xy for p in points for xy in p))):
             known = {name: facts[name] for name in ("polygon", "box") if name in facts}

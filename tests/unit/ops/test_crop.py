@@ -54,10 +54,37 @@ def test_of_several_lists_one_must_be_named():
     assert Crop("cars").parts(record, {}) == record["cars"]
 
 
-@pytest.mark.parametrize("record", [{}, {"top_k": [{"class": 1}]}, 5, None, {"box": [1, 2, 3, 4]}])
+@pytest.mark.parametrize(
+    "record",
+    [{}, {"top_k": [{"class": 1}]}, 5, {"box": [1, 2, 3, 4]}, {"names": ["a"]}],
+)
 def test_a_record_without_boxes_is_told(record):
     with pytest.raises(ConfigError, match="made no list of boxes"):
         Crop().parts(record, {})
+
+
+def test_what_was_found_instead_is_told_with_its_types():
+    with pytest.raises(ConfigError, match="but 'names': list, 'count': int; put yolo"):
+        Crop().parts({"names": ["a"], "count": 3}, {})
+
+
+def test_an_empty_list_beside_the_boxes_is_none_of_them():
+    boxes = [{"box": [0, 0, 1, 1]}]
+
+    assert Crop().key({"tags": [], "boxes": boxes, "more": ()}) == "boxes"
+    assert Crop().parts({"tags": [], "boxes": []}, {}) == []
+
+
+def test_an_entry_without_a_place_fails_alone():
+    boxes = [{"class": 1}, {"box": [0, 0, 1, 1]}]
+
+    assert Crop().parts({"boxes": boxes}, {}) == boxes
+    assert Crop("boxes").parts({"boxes": tuple(boxes)}, {}) == boxes
+
+
+def test_a_function_that_returned_nothing_fails_its_item():
+    with pytest.raises(ItemError, match="returned None"):
+        Crop().parts(None, {})
 
 
 def test_a_picture_without_boxes_has_no_parts():
@@ -70,6 +97,7 @@ def test_a_picture_without_boxes_has_no_parts():
         {},
         {"box": [1, 2, 3]},
         {"box": [1, 2, 3, float("nan")]},
+        {"box": [1, 2, 3, 10**400]},
         {"box": "1234"[:3]},
         {"polygon": [[0, 0], [1, 0], [1, 1]]},
         {"polygon": [[0, 0], [1, 0], [1, 1], [0]]},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import marshal
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -180,3 +181,24 @@ def test_large_payloads_lie_where_other_processes_find_them() -> None:
     stash.drop(2)
     with pytest.raises(ItemError, match="the input is gone"):
         taken_out(place)
+
+
+def _descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_large_payloads_share_descriptors_and_go_with_the_last_of_them() -> None:
+    before, stash = _descriptors(), Stash()
+    payloads = [bytes([number % 256]) * (20_000 + number) for number in range(400)]
+    places = [stash.put(number, payload) for number, payload in enumerate(payloads)]
+
+    assert [taken_out(place) for place in places] == payloads
+    assert _descriptors() - before < 20
+    for number in range(399):
+        stash.drop(number)
+    assert _descriptors() - before == 1
+    assert taken_out(places[399]) == payloads[399]
+    stash.drop(399)
+    assert taken_out(stash.put(400, payloads[0])) == payloads[0]
+    stash.close()
+    assert _descriptors() == before
