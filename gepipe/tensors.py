@@ -105,6 +105,12 @@ class TensorSpec:
             )
         )
 
+    def filled(self, made: TensorSpec) -> TensorSpec:
+        """Return it with its dynamic extents filled in from those of a tensor that it accepts."""
+        pairs = zip(self.shape, made.shape, strict=True)
+        shape = tuple(its if mine == DYNAMIC else mine for mine, its in pairs)
+        return TensorSpec(self.name, self.dtype, shape)
+
     def __str__(self) -> str:
         extents = ", ".join("?" if extent == DYNAMIC else str(extent) for extent in self.shape)
         return f"{self.name or 'tensor'}: {self.dtype} [{extents}]"

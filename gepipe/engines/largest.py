@@ -54,9 +54,7 @@ def closed_row(row: TensorSpec, made: TensorSpec | None) -> TensorSpec:
     """Return a row with its open extents filled in from what the stage before makes."""
     if made is None or not TensorSpec(row.name, made.dtype, row.shape).accepts(made):
         return row
-    pairs = zip(row.shape, made.shape, strict=True)
-    filled = tuple(its if mine == DYNAMIC else mine for mine, its in pairs)
-    return TensorSpec(row.name, row.dtype, filled)
+    return row.filled(made)
 
 
 def _by_strips(

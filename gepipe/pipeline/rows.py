@@ -44,19 +44,12 @@ def input_rows(spec: PipelineSpec, info: ModelInfo) -> InputRows:
     rows = []
     for row in info.inputs:
         made = program.output_for(row)
-        rows.append(filled(row, made) if made is not None and row.accepts(made) else row)
+        rows.append(row.filled(made) if made is not None and row.accepts(made) else row)
     if all(row.is_static for row in rows):
         return InputRows(tuple(rows))
     variants = program.variants()
     largest = tuple(_largest(spec, program, row, variants) for row in rows)
     return InputRows(tuple(rows), largest)
-
-
-def filled(row: TensorSpec, made: TensorSpec) -> TensorSpec:
-    """Return a row with its open extents filled in from what is made."""
-    pairs = zip(row.shape, made.shape, strict=True)
-    shape = tuple(its if mine == DYNAMIC else mine for mine, its in pairs)
-    return TensorSpec(row.name, row.dtype, shape)
 
 
 def row_batch(spec: PipelineSpec) -> int:
@@ -90,7 +83,7 @@ def _largest(
             "`resize: {size: [height, width]}`"
         )
     if variants.is_bounded:
-        return max(filled(row, its).nbytes for its in made)
+        return max(row.filled(its).nbytes for its in made)
     resizes = [op for op in program.ops if isinstance(op, Resize)]
     remedy = (
         f"set max_side in `{resizes[-1].title}`"

@@ -147,11 +147,7 @@ def _filled(kind: str, model: TensorSpec, declared: Sequence[TensorSpec]) -> Ten
             f"{kind} {model.name!r} is {_written(mine)} in the configuration, but in the "
             f"model {_written(model)}"
         )
-    shape = tuple(
-        theirs if ours == DYNAMIC else ours
-        for ours, theirs in zip(model.shape, mine.shape, strict=True)
-    )
-    return TensorSpec(model.name, model.dtype, shape)
+    return model.filled(mine)
 
 
 def _refuse_unknown(kind: str, declared: Sequence[TensorSpec], model: Sequence[TensorSpec]) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gepipe.tensors import DTYPES, TensorSpec
+from gepipe.tensors import DTYPES, DYNAMIC, TensorSpec
 
 
 @pytest.mark.parametrize("name", sorted(DTYPES))
@@ -49,3 +49,11 @@ def test_text_shows_open_extents() -> None:
     assert str(TensorSpec("x", "int8", (-1, 3))) == "x: int8 [?, 3]"
     assert str(TensorSpec("", "int8", ())) == "tensor: int8 []"
     assert not TensorSpec("x", "int8", (-1,)).is_static
+
+
+def test_open_extents_are_filled_in_from_what_is_made():
+    row = TensorSpec("x", "float32", (3, DYNAMIC, DYNAMIC))
+
+    filled = row.filled(TensorSpec("", "float32", (DYNAMIC, 736, DYNAMIC)))
+
+    assert filled == TensorSpec("x", "float32", (3, 736, DYNAMIC))
