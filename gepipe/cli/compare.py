@@ -71,7 +71,7 @@ def compare(  # noqa: PLR0913, PLR0917 - one an option
     Exit code 0: outputs and results are within the thresholds. 3: they are not.
     """
     from gepipe.cli.comparing import show_comparison
-    from gepipe.pipeline.compare import CompareRequest
+    from gepipe.pipeline.comparison import CompareRequest
 
     request = CompareRequest(
         file, tuple(overrides or ()), tuple(inputs or ()), limit, model_a, model_b, backend_a,

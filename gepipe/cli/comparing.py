@@ -10,7 +10,8 @@ from typing import Any
 
 from gepipe.cli.text import count, cut, harmless, print_out
 from gepipe.errors import StageError
-from gepipe.pipeline.compare import CompareRequest, Comparison, compare
+from gepipe.pipeline.compare import compare
+from gepipe.pipeline.comparison import CompareRequest, Comparison
 
 _COLUMNS = ("output", "max abs", "share", "max rel", "cosine", "NaN a", "NaN b")
 _WIDTH = 60

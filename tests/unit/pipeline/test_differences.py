@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gepipe.errors import TensorMismatchError
-from gepipe.pipeline.compare import CompareRequest, Comparison
+from gepipe.pipeline.comparison import CompareRequest, Comparison
 from gepipe.pipeline.differences import Differences, OutputDifference, agrees
 
 
