@@ -25,6 +25,7 @@ VIDEO_EXTENSIONS: Final = (
     ".wmv", ".flv", ".ogv", ".3gp",
 )  # fmt: skip
 _ADDRESS: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://")
+_PASSWORD: Final = re.compile(r"(?<=://)([^\s/@:]*):[^\s/]*@")
 #: Protocols whose sender does not wait for the receiver.
 _LIVE: Final = (b"rtsp:", b"rtsps:", b"rtmp:", b"rtmps:", b"rtp:", b"udp:", b"srt:", b"tcp:")
 #: Share of the free memory that frames may take, and the most of it, unless told otherwise.
@@ -142,7 +143,7 @@ class VideoFiles:
         for path in self.paths:
             name = os.fsencode(path)
             if is_address(name):
-                yield Entry(os.fsdecode(name), name)
+                yield Entry(without_password(os.fsdecode(name)), name)
                 continue
             for found in expand(
                 name,
@@ -157,6 +158,11 @@ class VideoFiles:
 def is_address(path: bytes) -> bool:
     """Whether a source is an address and no path."""
     return _ADDRESS.match(path) is not None
+
+
+def without_password(text: str) -> str:
+    """Return a text for people: an address with a user's password has none any more."""
+    return _PASSWORD.sub(r"\1:***@", text)
 
 
 def is_camera(path: bytes) -> bool:

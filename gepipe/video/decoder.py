@@ -19,7 +19,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from gepipe.errors import ItemError
-from gepipe.io.videos import is_camera
+from gepipe.io.videos import is_camera, without_password
 from gepipe.runtime import tuning
 from gepipe.runtime.channel import WorkerChannel
 from gepipe.runtime.memory import SharedBuffer
@@ -133,7 +133,7 @@ class _Decoder:
         except Exception as error:  # noqa: BLE001 - a video that PyAV itself stumbles over
             self._flush_passed()
             text = f"{os.fsdecode(order.path)!r}: {type(error).__name__}: {error}"
-            self._say("failed", "decoder", text)
+            self._say("failed", "decoder", without_password(text))
             return
         self._flush_passed()
         self._say("ended", decoded, note)
@@ -193,9 +193,10 @@ class _Decoder:
                     raise
                 error = failed
             if fruitless >= order.reconnect:
+                name = without_password(os.fsdecode(order.path))
                 raise ItemError(
                     error.kind if not number else "connection",
-                    f"{os.fsdecode(order.path)!r}: given up behind {number:,} frames: {error}; "
+                    f"{name!r}: given up behind {number:,} frames: {error}; "
                     f"tried {fruitless + 1} times",
                 )
             wait_s = min(_WAIT_MAX_S, 0.5 * 2**fruitless)

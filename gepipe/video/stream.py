@@ -15,6 +15,7 @@ import av.logging
 from av.error import FFmpegError
 
 from gepipe.errors import ItemError
+from gepipe.io.videos import without_password
 from gepipe.video.address import Address
 from gepipe.video.clock import Clock
 from gepipe.video.damage import Damage
@@ -89,7 +90,7 @@ class VideoStream:
         Raises:
             ItemError: `missing`, `empty`, `unreadable`, `connection`, `too_large` or `decoder`.
         """
-        self.name = os.fsdecode(path)
+        self.name = without_password(os.fsdecode(path))
         self.damage = Damage()
         self.decoded = 0
         self._container: Any = None
@@ -252,4 +253,4 @@ def reason(error: BaseException) -> str:
     log = getattr(error, "log", None)
     if log:
         text = f"{text} ({log[2].strip()})"
-    return " ".join(text.split())[:300].lower().rstrip(".")
+    return " ".join(without_password(text).split())[:300].lower().rstrip(".")

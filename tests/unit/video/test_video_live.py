@@ -121,6 +121,19 @@ def test_a_source_that_is_gone_is_given_up_in_the_end(watcher_of):
     assert "refused" in text
 
 
+def test_nobody_is_told_the_password_of_a_camera(watcher_of):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = f"127.0.0.1:{server.getsockname()[1]}/street"
+    watcher = watcher_of(f"rtsp://guard:p@ss:word@{place}", reconnect=0)
+
+    watcher.all()
+
+    ((source, _, text),) = watcher.failures
+    assert source == f"rtsp://guard:***@{place}"
+    assert f"'rtsp://guard:***@{place}'" in text
+    assert "word" not in text
+
+
 def test_frames_are_dropped_that_there_is_no_time_for(camera, watcher_of):
     size = 48 * 96 * 3
     watcher = watcher_of(camera(pace=20).address, memory=64 * 4096 * 4)
