@@ -161,8 +161,9 @@ def _opening(name: str, job: Job) -> str:
             for stage in statistics.stages.values()
         )
         batch = ", ".join(map(str, job.batches))
+        slots = ", ".join(map(str, statistics.slots))
         lines.append(
-            f"workers: {workers}; batch {batch}; slots {statistics.slots} a link, "
+            f"workers: {workers}; batch {batch}; slots {slots} a link, "
             f"{size(statistics.slot_nbytes)} of shared memory"
         )
     return "\n".join(harmless(line) for line in lines)

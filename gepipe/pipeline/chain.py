@@ -166,6 +166,6 @@ def _sum(
         elapsed_s=join.elapsed_s,
         stages=stages,
         slots_used=(used[0], used[1]),
-        slots=sum(leg.slots for leg in legs),
+        slots=tuple(slots for leg in legs for slots in leg.slots),
         slot_nbytes=sum(leg.slot_nbytes for leg in legs),
     )

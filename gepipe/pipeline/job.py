@@ -229,7 +229,7 @@ class Job:
                 self._sink,
                 batch=self.batches[0],
                 group=batch,
-                slots=supervisor.statistics().slots,
+                slots=supervisor.statistics().slots[0],
             )
             feed = listed_feed(self._source, manifest, room, first=first, limit=self._limit)
             stack.callback(feed.close)

@@ -299,7 +299,7 @@ def _start(  # noqa: PLR0913, PLR0917 - each is a fact of the run
     listing = ", pass a list of inputs, or do a job, which lists its inputs first"
     allowed = failures_left(spec, None, or_else="" if has_frames(source) else listing)
     rows = getattr(supervisor, "batches", (batch,))[0]
-    slots = supervisor.statistics().slots
+    slots = supervisor.statistics().slots[0]
     room = InFlight.of(spec, None, batch=rows, group=batch, slots=slots)
     feed = drawn_feed(source, room)
     stack.callback(feed.close)

@@ -112,7 +112,7 @@ class Statistics:
         elapsed_s: Seconds since the workers became ready.
         stages: By role; of several models, by role and number.
         slots_used: Slots in use, of the input and of the output link.
-        slots: Slots a link.
+        slots: Slots a link, of each model; empty before they are open.
         slot_nbytes: Shared memory of all slots, in bytes.
     """
 
@@ -122,7 +122,7 @@ class Statistics:
     elapsed_s: float
     stages: Mapping[str, StageStatistics]
     slots_used: tuple[int, int]
-    slots: int
+    slots: tuple[int, ...]
     slot_nbytes: int
 
     @property

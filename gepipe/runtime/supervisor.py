@@ -158,7 +158,7 @@ class Supervisor:
             elapsed_s=elapsed_s,
             stages=look_at_stages(self._crews, self._workforce.unstarted(), state, elapsed_s),
             slots_used=state.slots_used() if state else (0, 0),
-            slots=self._plan.depth if self._plan else 0,
+            slots=(self._plan.depth,) if self._plan else (),
             slot_nbytes=sum(buffer.nbytes for buffer, _ in self._links),
         )
 

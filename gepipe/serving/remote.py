@@ -107,7 +107,7 @@ class RemoteJob(Job):
             elapsed_s=elapsed_s,
             stages={"infer": stage},
             slots_used=(0, 0),
-            slots=0,
+            slots=(),
             slot_nbytes=0,
         )
 

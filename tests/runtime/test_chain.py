@@ -308,13 +308,14 @@ def test_an_item_of_thousands_of_parts_goes_through_in_portions(tmp_path) -> Non
     spec = spec.model_copy(update={"stages": (*spec.stages[:2], mid, *spec.stages[3:])})
     with gepipe.Pipeline(spec) as pipeline:
         made = [result.value for result in pipeline.run(files(tmp_path / "in", [[9, 8]] * 4))]
-        slots = pipeline.statistics().slot_nbytes
+        numbers = pipeline.statistics()
 
     assert len(made) == 4  # of one batch: each waits for the one before
     for record in made:
         assert [part["n"] for part in record["squares"]] == list(range(5000))
         assert {part["grey"] for part in record["squares"]} == {9}
-    assert slots < 4 << 20
+    assert numbers.slots == (2, 2), "of each model"
+    assert numbers.slot_nbytes < 4 << 20
 
 
 def test_memory_does_not_grow_with_the_number_of_items_and_parts(tmp_path) -> None:

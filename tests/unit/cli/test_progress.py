@@ -23,7 +23,7 @@ STATISTICS = Statistics(
     elapsed_s=2.0,
     stages={"pre": stage("pre", "preprocess", 0.4), "infer": stage("infer", "inference", 0.97)},
     slots_used=(1, 1),
-    slots=2,
+    slots=(2,),
     slot_nbytes=100,
 )
 
