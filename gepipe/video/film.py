@@ -30,6 +30,10 @@ _ENCODERS: Final = ("libx264", "libopenh264", "mpeg4")
 #: Ticks of a second. All usual frame rates fit to a few microseconds. MPEG-4 knows 16 bits only.
 _CLOCK: Final = 90_000
 _CLOCK_MPEG4: Final = 30_000
+#: The longest that a frame is shown: times between two are 31 bits in MP4.
+_PAUSE_MAX_S: Final = 6 * 3600
+#: How far a time may be behind the one before; where it is further, times begin anew.
+_DISORDER_S: Final = 1.0
 #: How long the only frame of a film is shown, in seconds.
 _ONE_FRAME_S: Final = 0.04
 #: What the encoders take at most.
@@ -110,12 +114,8 @@ class Film:
             GepipeError: It cannot be encoded or written.
         """
         frame = self._frame(picture)
-        ticks = round((time_s - self._begin) * self._clock) if self._count else 0
-        if not self._count:
-            self._begin = time_s
-        elif ticks <= self._last:  # a damaged source: players want times that rise
-            ticks = self._last + 1
-        else:
+        ticks = self._ticks(time_s)
+        if 0 <= self._last < ticks:
             self._step = min(self._step or ticks - self._last, ticks - self._last)
         frame.pts = ticks
         frame.time_base = Fraction(1, self._clock)
@@ -128,6 +128,18 @@ class Film:
             self._container.mux(packets)
         except (av.error.FFmpegError, OSError, ValueError) as error:
             raise self._failed(error) from error
+
+    def _ticks(self, time_s: float) -> int:
+        """Return when a picture is shown, which is later than the one before, and not too late."""
+        if not self._count:
+            self._begin = time_s
+            return 0
+        step_s = time_s - self._begin - self._last / self._clock
+        if step_s > _PAUSE_MAX_S:
+            self._begin += step_s - _PAUSE_MAX_S
+        elif step_s < -_DISORDER_S:
+            self._begin += step_s - (self._step / self._clock or _ONE_FRAME_S)
+        return max(self._last + 1, round((time_s - self._begin) * self._clock))
 
     def finish(self) -> None:
         """Complete the file and put it into its place.

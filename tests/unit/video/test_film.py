@@ -96,3 +96,26 @@ def test_a_film_that_lacks_frames_is_not_called_whole(place, monkeypatch):
 
     film.drop()
     assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("times", "shown"),
+    [
+        # Longer than MP4 can say of a frame; a time stamp of a damaged file.
+        ([0.0, 0.04, 100_000.0, 100_000.04], [0.0, 0.04, 21_600.04, 21_600.08]),
+        ([0.0, 0.04, 1e11, 1e11 + 1], [0.0, 0.04, 21_600.04, 21_601.04]),
+        # Recordings one behind the other, and a wrong time stamp among right ones.
+        ([7.0, 7.04, 0.0, 0.04], [0.0, 0.04, 0.08, 0.12]),
+        ([0.0, 0.04, 3600.0, 0.12, 0.16], [0.0, 0.04, 3600.0, 3600.04, 3600.08]),
+        ([0.0, 0.08, 0.04, 0.12], [0.0, 0.08, 0.08, 0.12]),
+    ],
+)
+def test_times_that_no_film_can_have_cost_no_picture(place, times, shown):
+    film = film_of(place)
+    for number, time in enumerate(times):
+        film.add(np.full((32, 32, 3), 40 * number, np.uint8), time)
+    film.finish()
+
+    with av.open("out.mp4") as container:
+        seen = [float(frame.time) for frame in container.decode(video=0)]
+    assert seen == pytest.approx(shown, abs=0.001)

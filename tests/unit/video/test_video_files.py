@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from fractions import Fraction
+from types import SimpleNamespace
 
 import av
 import numpy as np
 import pytest
 
 from gepipe.io.videos import VideoFiles
+from gepipe.video.clock import Clock
 from gepipe.video.feed import VideoFeed
 from tests.clips import Watcher, clip, damage, watch
 
@@ -317,3 +320,29 @@ def test_a_limit_counts_frames(tmp_path):
 
     assert len(watcher.items) == 33
     assert watcher.shown == [*range(20), *range(13)]
+
+
+@pytest.mark.parametrize(("name", "codec"), [("a.ts", "mpeg2video"), ("a.mpg", "mpeg2video")])
+def test_time_goes_on_in_recordings_that_were_put_one_behind_the_other(tmp_path, name, codec):
+    path = clip(tmp_path / name, 50, codec=codec)
+    path.write_bytes(2 * path.read_bytes())
+
+    whole = watch(path)
+    some = watch(path, fps=5)
+
+    assert whole.frames == list(range(100))
+    assert whole.times == pytest.approx([number / 25 for number in range(100)])
+    assert some.frames == list(range(0, 100, 5))
+    assert watch(path, start="3s").frames == list(range(75, 100))
+
+
+def test_one_wrong_time_stamp_moves_no_other():
+    stream = SimpleNamespace(time_base=Fraction(1, 1000), start_time=0)
+    clock = Clock(stream, 25.0)
+    stamps = [number * 40 for number in range(30)]
+    stamps[7] = 3_600_000
+    stamps[12], stamps[13] = stamps[13], stamps[12]
+
+    times = [clock.read(SimpleNamespace(pts=stamp)) for stamp in stamps]
+
+    assert times == pytest.approx([stamp / 1000 for stamp in stamps])
