@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, ClassVar
 
 from gepipe.errors import ConfigError, ItemError, reason_of
 from gepipe.io.source import PLUGIN_CONFIG, Entry, start_folder
-from gepipe.io.walk import IMAGE_EXTENSIONS, expand, shown
+from gepipe.io.walk import IMAGE_EXTENSIONS, as_endings, as_paths, expand, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,10 +116,8 @@ class ImageFiles:
     __pydantic_config__: ClassVar[dict[str, str]] = PLUGIN_CONFIG
 
     def __post_init__(self) -> None:
-        paths = (self.paths,) if isinstance(self.paths, str | os.PathLike) else self.paths
-        object.__setattr__(self, "paths", tuple(os.fspath(path) for path in paths))
-        endings = tuple("." + ending.lower().lstrip(".") for ending in self.extensions)
-        object.__setattr__(self, "extensions", endings)
+        object.__setattr__(self, "paths", as_paths(self.paths))
+        object.__setattr__(self, "extensions", as_endings(self.extensions))
         if not self.paths or not all(self.paths):
             raise ValueError("paths is empty; expected a file, a folder, a glob or a list of them")
         if self.max_bytes < 1:

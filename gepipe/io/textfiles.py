@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, ClassVar, Final
 
 from gepipe.errors import ConfigError, ItemError, reason_of
 from gepipe.io.source import PLUGIN_CONFIG
-from gepipe.io.walk import expand, shown
+from gepipe.io.walk import as_paths, expand, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,8 +50,7 @@ class TextFiles:
     __pydantic_config__: ClassVar[dict[str, str]] = PLUGIN_CONFIG
 
     def __post_init__(self) -> None:
-        paths = (self.paths,) if isinstance(self.paths, str | os.PathLike) else self.paths
-        object.__setattr__(self, "paths", tuple(os.fspath(path) for path in paths))
+        object.__setattr__(self, "paths", as_paths(self.paths))
         if not self.paths or not all(self.paths):
             raise ValueError("paths is empty; expected a file, a folder, a glob or a list of them")
         if STDIN in self.paths and len(self.paths) > 1:

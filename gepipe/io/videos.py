@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from gepipe.errors import ConfigError
 from gepipe.io.frames import FrameReader
 from gepipe.io.source import PLUGIN_CONFIG, Entry
-from gepipe.io.walk import expand
+from gepipe.io.walk import as_endings, as_paths, expand
 from gepipe.machine import available_memory
 from gepipe.quantities import parse_duration, parse_size, parse_timeout
 
@@ -81,10 +81,8 @@ class VideoFiles:
     __pydantic_config__: ClassVar[dict[str, str]] = PLUGIN_CONFIG
 
     def __post_init__(self) -> None:
-        paths = (self.paths,) if isinstance(self.paths, str | os.PathLike) else self.paths
-        object.__setattr__(self, "paths", tuple(os.fspath(path) for path in paths))
-        endings = tuple("." + ending.lower().lstrip(".") for ending in self.extensions)
-        object.__setattr__(self, "extensions", endings)
+        object.__setattr__(self, "paths", as_paths(self.paths))
+        object.__setattr__(self, "extensions", as_endings(self.extensions))
         if not self.paths or not all(self.paths):
             raise ValueError(
                 "paths is empty; expected a file, a folder, a glob, an address or a list"

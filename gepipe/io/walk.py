@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from gepipe.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 #: Endings that the image decoders know.
 IMAGE_EXTENSIONS: Final = (
@@ -45,6 +45,17 @@ def holds(path: str, endings: tuple[str, ...]) -> bool:
     return os.path.isdir(folder) and any(
         found != folder for found in walk(folder, recursive=True, extensions=wanted)
     )
+
+
+def as_paths(given: str | os.PathLike[str] | Iterable[str]) -> tuple[str, ...]:
+    """Return the paths of a source, of which one may be given by itself."""
+    paths = (given,) if isinstance(given, str | os.PathLike) else given
+    return tuple(os.fspath(path) for path in paths)
+
+
+def as_endings(given: Iterable[str]) -> tuple[str, ...]:
+    """Return file name endings in lower case, with their dot."""
+    return tuple("." + ending.lower().lstrip(".") for ending in given)
 
 
 def shown(path: bytes) -> str:

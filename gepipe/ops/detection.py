@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from gepipe.errors import ConfigError, ItemError
+from gepipe.errors import ConfigError
 from gepipe.ops.op import Meta, Op
 from gepipe.plugins import did_you_mean
 
@@ -85,10 +85,7 @@ class Yolo(Op):
         from gepipe.ops import boxes, scores
 
         name, array = scores.pick("yolo", value, self.output)
-        if array.ndim < 2 or max(array.shape[:-2], default=1) > 1:
-            shape = list(array.shape)
-            raise ItemError("shape", f"yolo: the output {name!r} is {shape} for one item")
-        table = array.reshape(array.shape[-2:])
+        table = scores.one_table("yolo", name, array, "a table of boxes", may_be_empty=True)
         layout = self.layout_of(table.shape, name)
         found = boxes.decode(table, layout, self.confidence, self._wanted)
         found = found.take(slice(self.top_k))

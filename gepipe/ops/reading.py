@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from gepipe.errors import ConfigError, ItemError
+from gepipe.errors import ConfigError
 from gepipe.ops.op import Meta, Op
 
 if TYPE_CHECKING:
@@ -52,13 +52,7 @@ class Ctc(Op):
         from gepipe.ops import characters, scores
 
         name, array = scores.pick("ctc", value, self.output)
-        if array.ndim < 2 or max(array.shape[:-2], default=1) > 1 or not array.size:
-            raise ItemError(
-                "shape",
-                f"ctc: the output {name!r} is {list(array.shape)} for one item; expected "
-                "[steps, classes]",
-            )
-        steps = array.reshape(array.shape[-2:])
+        steps = scores.one_table("ctc", name, array, "[steps, classes]")
         classes = array.shape[-1]
         if classes not in self._texts:
             known = self._characters.for_classes(classes, name, self.blank)

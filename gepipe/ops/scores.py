@@ -95,6 +95,29 @@ def pick(op: str, value: Any, output: str | None) -> tuple[str, NDArray[Any]]:
     return output, np.asarray(value[output])
 
 
+def one_table(
+    op: str, name: str, array: NDArray[Any], expected: str, *, may_be_empty: bool = False
+) -> NDArray[Any]:
+    """Return the output of one item as a 2-D array, (rows, columns).
+
+    Args:
+        op: The operator, for the message.
+        name: The output.
+        array: One item of it.
+        expected: What it should be, for the message.
+        may_be_empty: Whether there may be nothing in it.
+
+    Raises:
+        ItemError: `shape`: more than two axes are longer than 1, or there is nothing in it.
+    """
+    if array.ndim < 2 or max(array.shape[:-2], default=1) > 1 or not (array.size or may_be_empty):
+        raise ItemError(
+            "shape",
+            f"{op}: the output {name!r} is {list(array.shape)} for one item; expected {expected}",
+        )
+    return array.reshape(array.shape[-2:])
+
+
 def one_row(op: str, name: str, array: NDArray[Any]) -> NDArray[Any]:
     """Return the scores of one item as a 1-D array.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from gepipe.errors import ItemError
 from gepipe.ops.op import Meta, Op
 
 
@@ -61,13 +60,9 @@ class TextBoxes(Op):
         from gepipe.ops.outline import Outline, reading_rows
 
         name, array = scores.pick("text_boxes", value, self.output)
-        if array.ndim < 2 or max(array.shape[:-2], default=1) > 1 or not array.size:
-            raise ItemError(
-                "shape",
-                f"text_boxes: the output {name!r} is {list(array.shape)} for one item; expected a "
-                "map of probabilities, [1, height, width]",
-            )
-        found = regions.to_original(regions.find(array.reshape(array.shape[-2:]), self), meta)
+        expected = "a map of probabilities, [1, height, width]"
+        values = scores.one_table("text_boxes", name, array, expected)
+        found = regions.to_original(regions.find(values, self), meta)
         lines = [{"polygon": points, "score": score} for points, score in found.rows()]
         rows = reading_rows([Outline.of(line) for line in lines])
         return {"lines": [lines[index] for row in rows for index in row]}

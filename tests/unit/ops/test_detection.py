@@ -199,7 +199,7 @@ def test_labels_of_another_model_are_refused(tmp_path):
 
 @pytest.mark.parametrize("shape", [(84,), (2, 84, 100)])
 def test_an_output_that_is_no_table_is_the_items_failure(shape):
-    with pytest.raises(ItemError, match="for one item") as caught:
+    with pytest.raises(ItemError, match="for one item; expected a table of boxes") as caught:
         detections(Yolo(), np.zeros(shape, np.float32))
 
     assert caught.value.kind == "shape"
