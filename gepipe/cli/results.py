@@ -45,6 +45,9 @@ def table(output: Path, results: int, *, color: bool) -> Iterator[str]:
     elif all(_objects(record["result"]) is not None for record in records):
         columns = ["file", "objects"]
         rows = [[_name(each["source"]), _objects(each["result"]) or "none"] for each in records]
+    elif all(_text(record["result"]) is not None for record in records):
+        columns = ["file", "text"]
+        rows = [[_name(each["source"]), _text(each["result"]) or "none"] for each in records]
     else:
         columns = ["file", "result"]
         rows = [[_name(record["source"]), _compact(record["result"])] for record in records]
@@ -82,10 +85,21 @@ def _objects(result: Any) -> str | None:
         isinstance(entry, dict) and {"class", "score", "box"} <= set(entry) for entry in found
     ):
         return None
-    labels = (entry.get("label") for entry in found)
-    names = (f"#{e['class']}" if n is None else n for e, n in zip(found, labels, strict=True))
-    said = ", ".join(f"{number} {name}" for name, number in Counter(names).items())
+    said = ", ".join(f"{number} {name}" for name, number in Counter(map(_kind, found)).items())
     return _shortened(harmless(said))
+
+
+def _kind(found: dict[str, Any]) -> str:
+    """Return what an object is, and behind it what a second model says of it."""
+    label = found.get("label")
+    name = f"#{found['class']}" if label is None else str(label)
+    return f"{name} ({_top(found)[0]})" if _classes(found) else name
+
+
+def _text(result: Any) -> str | None:
+    """Return the text that was read, on one line; None for another record."""
+    text = result.get("text") if isinstance(result, dict) else None
+    return _shortened(harmless(" / ".join(text.split("\n")))) if isinstance(text, str) else None
 
 
 def _top(result: dict[str, Any]) -> tuple[str, str]:

@@ -40,6 +40,7 @@ class Summary:
         failed_parts: Parts of items that failed in this run, where a pipeline splits items; each is
             marked in its item's result.
         marred_items: Inputs of this run with such a part in their result.
+        first_failed_part: The first of these parts, and why it failed; null if none did.
         notes: What else is worth knowing.
         videos: How many videos the items are frames of; null where they are others.
         dropped: Frames of live sources that there was no time for.
@@ -60,6 +61,7 @@ class Summary:
     stages: dict[str, dict[str, Any]] = field(default_factory=dict)
     failed_parts: int = 0
     marred_items: int = 0
+    first_failed_part: str | None = None
     notes: tuple[str, ...] = ()
     videos: int | None = None
     dropped: int = 0
@@ -99,9 +101,11 @@ class Summary:
         """Return the table of the first results and the line below it."""
         yield from table(Path(self.output), self.results, color=color)
         assert self.items is not None
-        noun = "input" if self.videos is None else "frame"
-        of = "" if self.videos is None else f" of {count(self.videos, 'video')}"
-        parts = [f"{self.results:,} of {count(self.items, noun)}{of} with results"]
+        if self.videos is None:
+            parts = [f"{self.results:,} of {count(self.items, 'input')} with results"]
+        else:  # what failed may be whole videos, and nobody knows how many frames these have
+            of = count(self.videos, "video")
+            parts = [f"{count(self.results, 'frame')} of {of} with results"]
         if self.seconds:
             unit = "items" if self.videos is None else "frames"
             parts += [f"in {duration(self.seconds)}", f"{self.items_per_s:,.1f} {unit}/s"]
@@ -116,6 +120,10 @@ class Summary:
             parts.append(f"slowest stage: {self.slowest_stage}, busy {share:.0%}")
         yield harmless(" · ".join(parts))
         yield harmless(f"results: {self.output}")
+        if self.videos and not self.items:
+            yield "no frame was taken: none lies between `start` and `stop` of the source"
+        if self.first_failed_part:
+            yield harmless(f"first part that failed: {self.first_failed_part}")
         if self.failures:
             try:
                 first = next(read_failures(self.failures_file), None)
@@ -150,6 +158,7 @@ def _numbers(job: Job, statistics: Statistics | None) -> dict[str, Any]:
         "engine": job.engine,
         "failed_parts": job.failed_parts[0],
         "marred_items": job.failed_parts[1],
+        "first_failed_part": job.first_failed_part or None,
         "notes": job.notes,
         "videos": job.videos,
         "dropped": videos.dropped if (videos := job.video_progress()) is not None else 0,

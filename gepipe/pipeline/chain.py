@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gepipe.errors import ClosedError
 from gepipe.pipeline.course import Course
@@ -17,6 +17,7 @@ from gepipe.runtime.statistics import Statistics
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from gepipe.pipeline.fan import Fan
     from gepipe.runtime.events import Outcome
     from gepipe.runtime.supervisor import Supervisor
     from gepipe.runtime.worker import ModelInfo
@@ -115,10 +116,18 @@ class Chain:
     @property
     def failed_parts(self) -> tuple[int, int]:
         """How many parts of the run failed, and of how many items."""
-        fans = self._run.fans if self._run is not None else []
-        # Of an item's only part the failure is the item's own.
-        told = [fan for fan, single in zip(fans, self._singles, strict=False) if not single]
+        told = self._told()
         return sum(fan.failed_parts for fan in told), sum(fan.marred_items for fan in told)
+
+    @property
+    def first_failed_part(self) -> str:
+        """The first part of the run that failed, and why; empty if none did."""
+        return next((fan.first_failed for fan in self._told() if fan.first_failed), "")
+
+    def _told(self) -> list[Fan[Any]]:
+        """Return where parts fail alone: of an item's only part the failure is the item's own."""
+        fans = self._run.fans if self._run is not None else []
+        return [fan for fan, single in zip(fans, self._singles, strict=False) if not single]
 
     def close(self) -> None:
         """Stop the workers and free their memory. Closing twice is harmless."""

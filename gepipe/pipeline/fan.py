@@ -87,6 +87,7 @@ class Fan(Generic[K]):
         parts: Parts that have no outcome yet.
         failed_parts: Parts that failed.
         marred_items: Items that have one.
+        first_failed: The first part that failed, and why; empty if none did.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class Fan(Generic[K]):
         """
         self.items = self.parts = 0
         self.failed_parts = self.marred_items = 0
+        self.first_failed = ""
         self._portions = portions
         self._finish = finish
         self._given: deque[Part[K]] = deque()  # in the order in which their outcomes will come
@@ -171,6 +173,9 @@ class Fan(Generic[K]):
         broken = sum(map(is_broken, item.results))
         self.failed_parts += broken
         self.marred_items += bool(broken)
+        if broken and not self.first_failed:
+            number, (*_, error) = next((n, r) for n, r in enumerate(item.results) if is_broken(r))
+            self.first_failed = f"{item.source}, part {number}: {error}"
         self._finish(item, item.gathered())
 
 

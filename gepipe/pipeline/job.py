@@ -141,6 +141,11 @@ class Job:
         return parts, items
 
     @property
+    def first_failed_part(self) -> str:
+        """The first of them, and why it failed; empty if none did."""
+        return str(getattr(self._supervisor, "first_failed_part", ""))
+
+    @property
     def resumable(self) -> bool:
         """Whether a job that stopped can go on: that of inputs without an end cannot."""
         return self._source.finite

@@ -101,6 +101,9 @@ def test_the_summary_names_all_stages_and_counts_parts(folder) -> None:
     summary = json.loads(gepipe("run", folder / "two.yaml", "--json").stdout)
 
     assert "3 parts of 2 results failed" in told.stdout
+    first = f"{paths[0]}, part 1: on purpose"
+    assert f"first part that failed: {first}" in told.stdout
+    assert summary["first_failed_part"] == first
     assert "batch 4, 4" in told.stderr
     assert (summary["failed_parts"], summary["marred_items"], summary["failures"]) == (3, 2, 0)
     assert {name: stage["items"] for name, stage in summary["stages"].items()} == {

@@ -19,7 +19,7 @@ GEPIPE = [sys.executable, "-c", "from gepipe.cli.app import main; main()"]
 KEYS = [
     "status", "exit_code", "error", "items", "results", "failures", "seconds", "items_per_s",
     "slowest_stage", "output", "failures_file", "engine", "stages", "failed_parts", "marred_items",
-    "notes", "videos", "dropped",
+    "first_failed_part", "notes", "videos", "dropped",
 ]  # fmt: skip
 YAML = """\
 pipeline:

@@ -261,12 +261,25 @@ def test_the_command_tells_frames_and_videos_and_ends_with_3(clips, tmp_path):
     )  # fmt: skip
 
     assert done.returncode == 3, done.stderr
-    assert "90 of 91 frames of 4 videos with results" in done.stdout
+    assert "90 frames of 4 videos with results" in done.stdout
     assert "empty.mp4' is an empty file" in done.stdout
     assert ": 4 videos" in done.stderr
     told = json.loads(summary.stdout)
     assert (told["items"], told["results"], told["failures"]) == (91, 90, 1)
     assert (told["videos"], told["dropped"]) == (4, 0)
+
+
+def test_where_no_frame_is_taken_it_says_why(clips, tmp_path):
+    run = [*command(tmp_path, clips[:1]), "--set", "source.videos.start=1h"]
+
+    done = subprocess.run(
+        run, check=False, capture_output=True, text=True, env=script_environment(), cwd=tmp_path,
+        timeout=60,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert "0 frames of 1 video with results" in done.stdout
+    assert "no frame was taken: none lies between `start` and `stop`" in done.stdout
 
 
 def test_the_plan_tells_of_decoders(clips, tmp_path):

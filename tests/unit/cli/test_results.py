@@ -52,6 +52,26 @@ def test_detections_are_counted_by_label(tmp_path):
     ]
 
 
+def test_of_objects_that_a_second_model_has_seen_the_kind_is_shown(tmp_path):
+    cat = {"class": 15, "label": "cat", "score": 0.9, "box": [0, 0, 1, 1]}
+    found = [{**cat, **top("tabby", 0.7)}, {**cat, "top_k": []}, {**cat, **top(None, 0.7)}]
+    path = write(tmp_path / "o.jsonl", [{"detections": found}])
+
+    assert list(table(path, 1, color=False))[1] == "photos/0.jpg  1 cat (tabby), 1 cat, 1 cat (3)"
+
+
+def test_texts_that_were_read_are_shown_on_one_line(tmp_path):
+    pages = [{"text": "Total:\n12.50", "lines": []}, {"text": "", "lines": []}]
+    path = write(tmp_path / "o.jsonl", [*pages, {"text": "ab" * 50, "lines": []}])
+
+    assert list(table(path, 3, color=False)) == [
+        "file          text",
+        "photos/0.jpg  Total: / 12.50",
+        "photos/1.jpg  none",
+        f"photos/2.jpg  {('ab' * 30)[:59]}…",
+    ]
+
+
 def test_other_records_are_shown_in_short(tmp_path):
     path = write(tmp_path / "o.jsonl", [{"boxes": [[0.123456, 1.0]] * 30}, {"text": "hello"}])
 
