@@ -28,6 +28,8 @@ from gepipe.io.plates import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+#: What is looked for in a result.
+_DRAWN = ("detections", "lines", "parts", "top_k", "classes")
 _CAPTIONS = 3  # classes that are shown of a picture as a whole
 #: Letters of a text that was read, as a share of its line's height.
 _LETTER = 0.75
@@ -47,6 +49,9 @@ def annotate(image: NDArray[np.uint8], result: Any, style: Style) -> None:
         ItemError: `not_drawable`: the result has nothing of the kind.
     """
     record = result if isinstance(result, Mapping) else {}
+    if not any(key in record for key in _DRAWN):
+        told = ", ".join(map(repr, record)) or type(result).__name__
+        raise _refused(f"it holds {told}" if record else f"got {told}")
     try:
         if "detections" in record:
             entries = sorted(record["detections"], key=lambda entry: float(entry["score"]))
@@ -58,12 +63,15 @@ def annotate(image: NDArray[np.uint8], result: Any, style: Style) -> None:
         else:
             _draw_captions(image, record.get("top_k", record.get("classes"))[:_CAPTIONS], style)
     except (TypeError, KeyError, ValueError, IndexError, AttributeError) as error:
-        raise ItemError(
-            "not_drawable",
-            "the result has nothing to draw: expected detections with class, score and box, lines "
-            "or parts with polygon or box, or top_k, or classes; got "
-            f"{type(result).__name__}: {error}",
-        ) from error
+        raise _refused(f"one of these is not: {type(error).__name__}: {error}") from error
+
+
+def _refused(why: str) -> ItemError:
+    return ItemError(
+        "not_drawable",
+        "the result has nothing to draw: expected detections with class, score and box, lines or "
+        f"parts with polygon or box, top_k, or classes; {why}",
+    )
 
 
 def _draw_boxes(image: NDArray[np.uint8], entries: Sequence[Any], style: Style) -> None:

@@ -219,9 +219,19 @@ def test_classes_of_a_picture_become_its_caption():
     assert (image[60:] == 128).all()
 
 
-@pytest.mark.parametrize("result", [{}, {"text": "a"}, [1], {"detections": [{"class": 1}]}, 5])
-def test_a_result_with_nothing_to_draw_is_the_items_failure(result):
-    with pytest.raises(ItemError) as caught:
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ({}, "; got dict"),
+        ({"text": "a", "squares": []}, "; it holds 'text', 'squares'"),
+        ([1], "; got list"),
+        ({"detections": [{"class": 1}]}, "; one of these is not: KeyError: 'score'"),
+        ({"top_k": None}, "; one of these is not: TypeError: "),
+        (5, "; got int"),
+    ],
+)
+def test_a_result_with_nothing_to_draw_is_the_items_failure(result, said):
+    with pytest.raises(ItemError, match=said) as caught:
         annotate(grey(), result, Style())
 
     assert caught.value.kind == "not_drawable"
