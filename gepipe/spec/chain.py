@@ -59,12 +59,15 @@ def _stages(value: Any, info: ValidationInfo) -> tuple[Stage, ...]:
 
 
 def _check_gather(stages: tuple[Stage, ...]) -> None:
-    """Check that parts are gathered once at most, and only where there are any."""
+    """Check that parts are gathered once at most, in post, and only where there are any."""
     split = any(stage.role == "mid" for stage in stages)
     for number, stage in enumerate(stages):
-        if stage.role != "post":
+        if stage.role not in ("mid", "post"):
             continue
         at = [index for index, op in enumerate(stage.ops) if isinstance(op, Gather)]
+        if at and stage.role == "mid":
+            text = "parts are gathered in the post stage; here an item is split"
+            raise problem(text, number, "ops", at[0])
         if at and not split:
             text = "nothing is split here: there is no mid stage whose parts it could gather"
             raise problem(text, number, "ops", at[0])

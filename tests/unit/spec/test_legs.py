@@ -90,6 +90,10 @@ def test_three_models_make_three_legs() -> None:
             ("      - resize: {size: [4, 4]}\n", "      - top_k: 3\n"),
             ".yaml:16: stages.cut.ops[2].top_k: an operator for post stages stands behind crop",
         ),
+        (
+            ("      - yolo\n", "      - gather\n"),
+            "pipeline.yaml:14: stages.cut.ops[0]: parts are gathered in the post stage",
+        ),
         (("    role: mid\n", "    role: pre\n"), "pipeline.yaml:10: stages.cut.stream_count"),
         (
             ("gather, {python", "gather, gather, {python"),
