@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from gepipe.errors import ConfigError, GepipeError, reason_of
-from gepipe.io.drawnfolder import DrawnFolder, stem_of
+from gepipe.io.drawnfolder import DrawnFolder, stem_of, write_part
 from gepipe.io.jsonl import JsonlFile, encode_json
 from gepipe.io.records import RecordFile, close_all
 from gepipe.io.sink import Mark, Record
@@ -116,17 +114,7 @@ class Annotator:
 
         options = [cv2.IMWRITE_JPEG_QUALITY, self.quality] if self.format == "jpg" else []
         _, data = cv2.imencode(f".{self.format}", image, options)
-        try:
-            fd, name = tempfile.mkstemp(dir=self.parts)
-            with os.fdopen(fd, "wb") as file:
-                file.write(data.data)
-            os.chmod(name, 0o666 & ~_umask())  # noqa: PTH101 - `name` is text
-        except OSError as error:  # a full disk, above all: every item would fail alike
-            raise ConfigError(
-                f"cannot write a picture into {str(self.parts)!r}: "
-                f"{reason_of(error)}; run again with --resume"
-            ) from error
-        return os.path.basename(name).encode()  # noqa: PTH119
+        return write_part(self.parts, data.data)
 
 
 class AnnotatedFile:
@@ -201,9 +189,3 @@ class AnnotatedFile:
         if name != source:
             stem += f"-{frame}"
         return self._drawn.path / f"{index:06}-{stem}.{self._ending}"
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,31 @@ class DrawnFolder:
         shutil.rmtree(self.parts, ignore_errors=True)
         with suppress(OSError):  # it holds something
             self.path.rmdir()
+
+
+def write_part(parts: Path, data: bytes | memoryview) -> bytes:
+    """Write a picture into a folder of parts, and return the name that it gets.
+
+    Raises:
+        ConfigError: It cannot be written.
+    """
+    try:
+        fd, name = tempfile.mkstemp(dir=parts)
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+        os.chmod(name, 0o666 & ~_umask())  # noqa: PTH101 - `name` is text
+    except OSError as error:  # a full disk, above all: every item would fail alike
+        raise ConfigError(
+            f"cannot write a picture into {str(parts)!r}: {reason_of(error)}; "
+            "run again with --resume"
+        ) from error
+    return os.path.basename(name).encode()  # noqa: PTH119 - likewise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def stem_of(source: str) -> str:

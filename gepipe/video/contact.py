@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gepipe.errors import ConfigError, reason_of
-from gepipe.io.drawnfolder import DrawnFolder
+from gepipe.io.drawnfolder import DrawnFolder, write_part
 from gepipe.io.jsonl import encode_json
 from gepipe.io.records import RecordFile
 from gepipe.io.source import PLUGIN_CONFIG, start_folder
@@ -129,13 +126,4 @@ class Thumbnailer:
         size = [max(1, round(side / shrinking)) for side in image.shape[1::-1]]
         small = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
         _, data = cv2.imencode(".png", small, [cv2.IMWRITE_PNG_COMPRESSION, 1])
-        try:
-            fd, name = tempfile.mkstemp(dir=self.parts)
-            with os.fdopen(fd, "wb") as file:
-                file.write(data.data)
-        except OSError as error:  # a full disk, above all: every item would fail alike
-            raise ConfigError(
-                f"cannot write a picture into {str(self.parts)!r}: "
-                f"{reason_of(error)}; run again with --resume"
-            ) from error
-        return os.path.basename(name).encode()  # noqa: PTH119 - a name, for the payload
+        return write_part(self.parts, data.data)
