@@ -36,7 +36,7 @@ _PAUSE_MAX_S: Final = 6 * 3600
 _DISORDER_S: Final = 1.0
 #: How long the only frame of a film is shown, in seconds.
 _ONE_FRAME_S: Final = 0.04
-#: What the encoders take at most.
+#: What H.264 takes at most; larger pictures are made smaller.
 _SIDE_MAX: Final = 16_384
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 #: Encoder threads. More of them gain little at these presets, and each holds frames.
@@ -107,7 +107,7 @@ class Film:
 
         Args:
             picture: (height, width, 3) uint8, BGR; not needed any more on return. One that is of
-                another size than the film's first is scaled.
+                another size than the film's first is scaled, as is a first one of an enormous size.
             time_s: When the source shows it. A film begins with its first picture.
 
         Raises:
@@ -178,9 +178,11 @@ class Film:
     def _frame(self, picture: NDArray[np.uint8]) -> Any:
         height, width = picture.shape[:2]
         if self._container is None:
+            scale = min(1.0, _SIDE_MAX / max(height, width))
+            height, width = max(1, int(height * scale)), max(1, int(width * scale))
             self._size = (height + height % 2, width + width % 2)
             self._open()
-        if (height, width) != self._size:
+        if picture.shape[:2] != self._size:
             picture = _fitted(picture, *self._size)
         # As I420, which is what the encoder takes; twice as fast as the scaler of FFmpeg.
         planes = cv2.cvtColor(picture, cv2.COLOR_BGR2YUV_I420)
@@ -221,9 +223,6 @@ class Film:
         hint = "run again with --resume"
         if getattr(error, "errno", None) in _FULL:
             hint = "make room and run again with --resume"
-        elif max(self._size) > _SIDE_MAX:
-            why = f"H.264 has at most {_SIDE_MAX:,} pixels a side"
-            hint = "use the sink annotated or contact_sheet"
         return GepipeError(
             f"cannot write {str(self._place)!r} ({width}x{height}, {self._encoder}): {why}; {hint}"
         )

@@ -75,14 +75,27 @@ def test_times_that_stand_still_or_go_back_are_made_to_rise(place):
     assert times[-1] == pytest.approx(0.12)
 
 
-def test_a_frame_that_no_encoder_takes_is_told_and_leaves_nothing(place):
+def test_a_frame_that_no_encoder_takes_is_told_and_leaves_nothing(place, monkeypatch):
+    monkeypatch.setattr(films, "_SIDE_MAX", 20_000)
     film = film_of(place)
 
-    with pytest.raises(GepipeError, match=r"20000x2, libx264.*at most 16,384 pixels a side; use"):
+    with pytest.raises(GepipeError, match=r"\(20000x2, libx264\): .*; run again with --resume"):
         film.add(np.zeros((2, 20000, 3), np.uint8), 0.0)
 
     film.drop()
     assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize(("size", "made"), [((9, 20_001), (8, 16_384)), ((16_385, 2), (16_384, 2))])
+def test_a_frame_larger_than_any_encoder_takes_is_made_smaller(place, size, made):
+    film = film_of(place)
+    for _ in range(2):
+        film.add(np.full((*size, 3), 90, np.uint8), 0.0)
+    film.finish()
+
+    with av.open("out.mp4") as container:
+        pictures = [frame.to_ndarray(format="gray") for frame in container.decode(video=0)]
+    assert [picture.shape for picture in pictures] == [made] * 2
 
 
 def test_a_film_that_lacks_frames_is_not_called_whole(place, monkeypatch):
