@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import lzma
 import shutil
-import subprocess
 import tarfile
 import tempfile
 import urllib.request
@@ -20,12 +19,12 @@ from pathlib import Path
 from typing import IO, Final
 from urllib.parse import quote
 
+from .command import said_by
 from .parts import Member, Package
 
 #: Debian's own address, which leads to the nearest mirror.
 _ARCHIVE: Final = "https://deb.debian.org/debian/pool/main"
 _TIMEOUT_S: Final = 60
-_LIMIT_S: Final = 900
 _MAGIC: Final = b"!<arch>\n"
 _HEAD_BYTES: Final = 60
 
@@ -66,22 +65,11 @@ def download(package: Package, folder: Path) -> Path:
 
 
 def _apt(name: str, folder: Path) -> str:
-    try:
-        done = subprocess.run(  # noqa: S603 - a fixed program, the name is out of the catalogue
-            ["apt-get", "download", "--quiet", name],  # noqa: S607 - wherever it lies
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=_LIMIT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    lines = [line.strip() for line in done.stdout.splitlines() if line.startswith("E:")]
-    return (lines or [f"exit code {done.returncode}"])[0]
+    code, lines = said_by(["apt-get", "download", "--quiet", name], folder)
+    if code is None:
+        return lines[0]
+    errors = [line for line in lines if line.startswith("E:")]
+    return (errors or [f"exit code {code}"])[0]
 
 
 def read(path: Path, members: Sequence[Member]) -> dict[Member, bytes]:

@@ -7,9 +7,7 @@ proxies, certificates) apply.
 from __future__ import annotations
 
 import lzma
-import os
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -21,10 +19,9 @@ from typing import Final
 from gepipe.errors import GepipeError
 
 from . import debian
+from .command import said_by
 from .parts import Member, Package
 from .store import sha256_of
-
-_LIMIT_S = 900
 
 
 class FetchError(GepipeError):
@@ -149,28 +146,14 @@ def _npm_pack(package: Package, folder: Path) -> Path:
 
 def _run(command: list[str]) -> str | None:
     """Run a client; return None if it succeeded, else the gist of what it said."""
-    # pip refuses to work outside a virtual environment where this is set, but nothing is installed.
-    environment = {**os.environ, "PIP_REQUIRE_VIRTUALENV": "0"}
-    try:
-        done = subprocess.run(  # noqa: S603 - fixed programs, arguments from the catalogue
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=_LIMIT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    if done.returncode == 0:
+    code, lines = said_by(command)
+    if code == 0:
         return None
-    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    if code is None:
+        return lines[0]
     # With no way to the index, pip's last word is "no matching distribution"; the cause is before.
     causes = [line.partition(" after ")[2] for line in lines if "connection broken by" in line][-1:]
     errors = [line for line in lines if line.startswith("ERROR") or "No module named" in line][-1:]
     # npm says one thing a line, and where a log is at the end.
     errors += [line for line in lines if "reason:" in line or "npm error notarget" in line][:1]
-    return " / ".join(causes + errors or lines[-1:]) or f"exit code {done.returncode}"
+    return " / ".join(causes + errors or lines[-1:]) or f"exit code {code}"
