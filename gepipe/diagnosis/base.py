@@ -13,6 +13,13 @@ from gepipe.diagnosis.finding import Finding, Host, sized
 from gepipe.errors import PluginError
 
 _PACKAGES: Final = ("numpy", "opencv-python-headless", "onnxruntime", "pillow", "pydantic")
+#: What only some pipelines need, by the extra that brings it.
+_EXTRAS: Final = {
+    "video": ("av", "videos"),
+    "track": ("supervision", "track"),
+    "text": ("tokenizers", "texts"),
+    "triton": ("tritonclient", "a Triton server"),
+}
 _LITTLE_BYTES: Final = 1 << 30
 _FEW_PROCESSES: Final = 128
 
@@ -24,6 +31,9 @@ def look_at_packages(host: Host) -> Iterator[Finding]:
     for package in _PACKAGES:
         yield _package(host, package)
     yield _arrow(host)
+    for extra, (package, what) in _EXTRAS.items():
+        found = host.package_version(package)
+        yield Finding("ok", package, found or _unneeded(what, extra))
 
 
 def _package(host: Host, package: str) -> Finding:
@@ -40,12 +50,15 @@ def _package(host: Host, package: str) -> Finding:
 def _arrow(host: Host) -> Finding:
     arrow, numpy = host.package_version("pyarrow"), host.package_version("numpy") or ""
     if arrow is None:
-        text = "not installed; only needed for parquet: pip install 'gepipe[parquet]'"
-        return Finding("ok", "pyarrow", text)
+        return Finding("ok", "pyarrow", _unneeded("Parquet", "parquet"))
     if int(arrow.split(".")[0]) >= 26 and numpy.startswith("1."):
         text = f"{arrow} breaks with numpy {numpy}: pip install 'pyarrow<26'"
         return Finding("error", "pyarrow", text)
     return Finding("ok", "pyarrow", arrow)
+
+
+def _unneeded(what: str, extra: str) -> str:
+    return f"not installed; only needed for {what}: pip install 'gepipe[{extra}]'"
 
 
 def look_at_machine(host: Host) -> Iterator[Finding]:

@@ -355,6 +355,18 @@ def test_limits_of_the_container(tmp_path):
     assert said["processors"].text.startswith("1 to use")
 
 
+def test_extras_that_are_missing_are_said_and_no_error(host):
+    lacking = replace(host, package_version=lambda name: None if name == "av" else "1.0")
+
+    said = {f.what: f for f in diagnose(lacking)}
+
+    text = "not installed; only needed for videos: pip install 'gepipe[video]'"
+    assert (said["av"].state, said["av"].text) == ("ok", text)
+    assert [said[name].text for name in ("supervision", "tokenizers", "tritonclient")] == [
+        "1.0"
+    ] * 3
+
+
 def test_the_exit_code_is_2_where_something_is_wrong(host, capsys):
     assert show_diagnosis(as_json=True, host=host) == 0
     assert json.loads(capsys.readouterr().out)["ok"] is True
