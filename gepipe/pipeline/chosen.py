@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic_core import PydanticCustomError
 
 from gepipe.errors import ConfigError
+from gepipe.io.csvrows import CsvRows
 from gepipe.io.files import ImageFiles
-from gepipe.io.lines import TextLines
+from gepipe.io.lines import JsonlRows, TextLines
+from gepipe.io.parquetrows import ParquetRows
 from gepipe.io.videos import VIDEO_EXTENSIONS, VideoFiles, is_video
 from gepipe.io.walk import IMAGE_EXTENSIONS, holds, is_image
 from gepipe.ops.text import Tokenize
@@ -41,17 +43,29 @@ def chosen_source(spec: PipelineSpec, inputs: Sequence[str] = ()) -> Source:
 def _source_for(spec: PipelineSpec, inputs: Sequence[str]) -> Any:
     """Return the YAML's source, or one of the kind of the inputs where they are of another kind.
 
-    Pictures and videos take each other's place: a pipeline for the ones works on the others.
+    Pictures and videos take each other's place: a pipeline for the ones works on the others. In
+    the place of plain text stands a table, whose lines would else be taken for sentences.
     """
     if spec.source is None:
         if spec.pre.ops and isinstance(spec.pre.ops[0], Tokenize):
-            return TextLines(".")
+            return _table(inputs) or TextLines(".")
         return VideoFiles(".") if all(map(_is_of_videos, inputs)) else ImageFiles(".")
     if isinstance(spec.source, ImageFiles) and all(map(_is_of_videos, inputs)):
         return VideoFiles(".")
     if isinstance(spec.source, VideoFiles) and all(map(_is_of_images, inputs)):
         return ImageFiles(".")
+    if type(spec.source) is TextLines:
+        return _table(inputs) or spec.source
     return spec.source
+
+
+def _table(inputs: Sequence[str]) -> CsvRows | JsonlRows | ParquetRows | None:
+    """Return the source for files that are tables of texts by their ending; None for others."""
+    for table in (CsvRows, JsonlRows, ParquetRows):
+        endings = tuple(map(os.fsdecode, table.endings))
+        if all(path.lower().endswith(endings) for path in inputs):
+            return table(".")
+    return None
 
 
 def _is_of_videos(path: str) -> bool:

@@ -197,6 +197,9 @@ def sink_of(value: Any) -> Any:
     if suffix not in sink_endings():
         known = ", ".join(f".{name}" for name in sink_endings())
         got = f"{str(value)!r} ends in none of {known}"
+        if is_video(str(value)):
+            lines = PurePath(value).with_suffix(".jsonl")
+            raise problem(f"{got}; films lie in a folder beside lines, {{video: {lines}}}")
         raise problem(f"{got}; write one of them, or {{name: path}} for another file name")
     return build("sinks", suffix, str(value), None)
 

@@ -77,7 +77,12 @@ def test_an_output_of_the_same_ending_or_a_folder_keeps_the_sink(sink, output, k
 
 
 def test_an_empty_output_and_an_unknown_ending_are_refused():
-    for output, said in (("", "--output"), ("x.txt", "ends in none of .csv, .jsonl")):
+    film = r"'out/x.mp4' ends in none of .*; films lie .* beside lines, \{video: out/x.jsonl\}"
+    for output, said in (
+        ("", "--output"),
+        ("x.txt", "ends in none of .csv, .jsonl"),
+        ("out/x.mp4", film),
+    ):
         with pytest.raises(ConfigError, match=said):
             Job(loads(YAML), output=output)
 
@@ -111,6 +116,31 @@ def test_pictures_and_videos_take_each_others_place(written, inputs, kind):
     assert type(job._source).__name__ == kind
     if inputs and kind != "FileList":
         assert job._source.paths == tuple(inputs)
+
+
+@pytest.mark.parametrize(
+    ("written", "inputs", "kind"),
+    [
+        ("{text: notes}", ["a.csv"], "CsvRows"),
+        ("{text: notes}", ["a.TSV", "b.csv"], "CsvRows"),
+        ("{text: notes}", ["a.jsonl"], "JsonlRows"),
+        ("{text: notes}", ["a.parquet"], "ParquetRows"),
+        ("{text: notes}", ["a.csv", "b.txt"], "TextLines"),
+        ("{text: notes}", ["-"], "TextLines"),
+        ("{jsonl: {paths: a.jsonl, field: title}}", ["b.csv"], "JsonlRows"),
+        ("null", ["a.csv"], "CsvRows"),
+        ("null", ["a.txt"], "TextLines"),
+    ],
+)
+def test_tables_take_the_place_of_plain_text(written, inputs, kind):
+    tokens = "tokenize: {tokenizer: tokenizer.json}"
+    text = YAML.replace("source: photos", f"source: {written}")
+    text = text.replace("decode_image, {resize: [8, 8]}, {to_tensor: nchw}", f"{{{tokens}}}")
+
+    source = Job(loads(text), inputs=inputs)._source
+
+    assert type(source).__name__ == kind
+    assert source.paths == tuple(inputs)
 
 
 def test_options_of_the_videos_stay_for_others():
