@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gepipe.errors import ConfigError
+from gepipe.errors import ConfigError, InternalError
 from gepipe.io.videos import VideoFiles
 from gepipe.pipeline.course import GROUPS
 from gepipe.runtime.feed import Feed, ListedFeed, ThreadedFeed
+from gepipe.spec.parts import name_of
 from gepipe.video.feed import VideoFeed
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from gepipe.io.manifest import Manifest
     from gepipe.io.sink import Sink
     from gepipe.io.source import Source
+    from gepipe.plugins import Kind
     from gepipe.spec.model import PipelineSpec
 
 
@@ -86,9 +88,17 @@ def require_frames(source: Source, sink: Sink) -> None:
     """
     if getattr(sink, "keeps_frames", False) and not has_frames(source):
         raise ConfigError(
-            f"sink: {type(sink).__name__} makes films of videos, and {type(source).__name__} gives "
-            "none; use the sink annotated or contact_sheet, or the source videos"
+            f"sink: {_called('sinks', sink)} makes films of videos, and the source "
+            f"{_called('sources', source)} gives none; give videos, or use another sink, as in "
+            "--set 'sink={annotated: out/drawn.jsonl}'"
         )
+
+
+def _called(kind: Kind, part: Any) -> str:
+    try:
+        return name_of(kind, part)
+    except InternalError:  # a program's own, which no YAML can name
+        return type(part).__name__
 
 
 def listed_feed(

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from gepipe.runtime.worker import ModelInfo
     from gepipe.spec.model import PipelineSpec
 
+#: How many channels pictures have.
+_CHANNELS = (1, 3, 4)
+
 
 def input_mismatches(spec: PipelineSpec, info: ModelInfo, *, aipp: bool = False) -> Iterator[str]:
     """Compare what the pre stage makes with the model's inputs.
@@ -125,12 +128,29 @@ def open_size(spec: PipelineSpec, info: ModelInfo) -> Iterator[str]:
     known = [its != DYNAMIC for its in made.shape]
     if not any(known) or not row.accepts(made):
         return  # nothing is known, or it is told as a mismatch
-    if any(mine != DYNAMIC and not its for mine, its in zip(row.shape, known, strict=True)):
+    open_axes = [
+        axis
+        for axis, (mine, its) in enumerate(zip(row.shape, known, strict=True))
+        if mine != DYNAMIC and not its
+    ]
+    if open_axes == [_channel_axis(row)]:
+        yield (
+            f"how many channels stage {spec.pre.name!r} makes is only known when it runs; the "
+            f"model's input {row.name!r} takes {text(row)}; items with others will be set aside"
+        )
+    elif open_axes:
         yield (
             f"stage {spec.pre.name!r} makes {text(made)}, as large as the inputs are; the model's "
             f"input {row.name!r} takes {text(row)}: all others will be set aside; add a resize, "
             "center_crop or letterbox to that size"
         )
+
+
+def _channel_axis(row: TensorSpec) -> int | None:
+    """Return which axis of an image a model has its channels in."""
+    if len(row.shape) != 3:
+        return None
+    return 0 if row.shape[0] in _CHANNELS else 2
 
 
 def _remedy(made: TensorSpec, row: TensorSpec, gears: Sequence[int]) -> str:
@@ -146,7 +166,7 @@ def _remedy(made: TensorSpec, row: TensorSpec, gears: Sequence[int]) -> str:
             return "use `- to_tensor: {layout: nchw}` as the last operator"
         if _fits((*ours[1:], ours[0]), theirs):
             return "use `- to_tensor: {layout: nhwc}` as the last operator"
-        first = theirs[0] in (1, 3, 4)  # else the channel is the last axis
+        first = theirs[0] in _CHANNELS  # else the channel is the last axis
         channels = (ours[0], theirs[0]) if first else (ours[2], theirs[2])
         size = (ours[1:], theirs[1:]) if first else (ours[:2], theirs[:2])
         if not _fits(*size):

@@ -93,7 +93,7 @@ def plan_start(spec: PipelineSpec, cpus: int | None = None, *, thorough: bool = 
     if infer.model is not None and not infer.model.is_file():
         raise ConfigError(
             f"{infer.name}: no such model file: {str(infer.model)!r}; set `model:` of that stage, "
-            "or for a ready pipeline bring its model with `gepipe samples fetch`"
+            "or for a ready pipeline bring its model with `gepipe samples fetch NAME`"
         )
     devices: Sequence[int] = (
         infer.devices if infer.devices != "auto" else _all_devices(engine, spec)

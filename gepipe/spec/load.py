@@ -10,6 +10,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from gepipe import bundle
 from gepipe.errors import ConfigError, reason_of
 from gepipe.regular import read_regular
 from gepipe.spec import overrides as settings
@@ -37,7 +38,9 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Pipelin
     try:
         data = read_regular(file, _MAX_BYTES)
     except FileNotFoundError:
-        raise ConfigError(f"{file}: there is no such file") from None
+        ready = file.stem in bundle.pipeline_names()
+        hint = f"; `gepipe init {file.stem}` writes the ready pipeline of that name" * ready
+        raise ConfigError(f"{file}: there is no such file{hint}") from None
     except IsADirectoryError:
         raise ConfigError(f"{file}: is a folder; expected a pipeline file (YAML)") from None
     except OSError as error:

@@ -308,7 +308,7 @@ def test_pictures_are_refused_and_what_was_there_stays(tmp_path, job):
     subject = job(VideoSink(str(tmp_path / "out.jsonl")), source=str(tmp_path))
     (tmp_path / "p.jpg").write_bytes(b"x")
 
-    with pytest.raises(ConfigError, match="VideoSink makes films of videos"):
+    with pytest.raises(ConfigError, match="sink: video makes films of videos, and the source im"):
         subject.run()
 
     assert (tmp_path / "out.jsonl").read_text() == "of before\n"

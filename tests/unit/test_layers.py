@@ -35,7 +35,7 @@ ALLOWED = {
     "room": {"errors", "tensors"},
     "ops": BASE | {"ops"},
     "io": BASE | {"io", "ops"},
-    "spec": BASE | {"spec", "ops", "io"},
+    "spec": BASE | {"bundle", "spec", "ops", "io"},  # which pipelines are ready
     "engines": BASE | MIDDLE | {"engines"},
     "emulator": BASE | {"engines", "emulator"},  # the tables of codes
     "models": BASE | MIDDLE | {"models", "engines", "emulator"},

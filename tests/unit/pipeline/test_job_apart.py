@@ -137,7 +137,7 @@ def test_a_file_of_texts_is_never_written_over(place, source, sink):
 def test_films_of_pictures_are_refused():
     spec = load("pipeline.yaml", ["sink={video: out.jsonl}"])
 
-    with pytest.raises(ConfigError, match="VideoSink makes films of videos, and ImageFiles gives"):
+    with pytest.raises(ConfigError, match="video makes films of videos, and the source images"):
         Job(spec).run()
     assert any("makes films of videos" in error for error in sink_errors(spec))
     assert not Path("out.jsonl").exists()

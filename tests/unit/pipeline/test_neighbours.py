@@ -201,6 +201,17 @@ def test_an_open_size_for_a_fixed_input_is_said():
     assert not list(neighbours.open_size(pipeline(ops), model(inputs=[free])))
 
 
+@pytest.mark.parametrize(("layout", "shape"), [("nchw", (3, 8, 6)), ("nhwc", (8, 6, 3))])
+def test_an_open_number_of_channels_is_no_open_size(layout, shape):
+    ops = "{python: 'a:b'}, {resize: [8, 6]}, {normalize: {mean: 127}}, {to_tensor: LAYOUT}"
+    row = TensorSpec("input", "float32", shape)
+
+    (found,) = neighbours.open_size(pipeline(ops.replace("LAYOUT", layout)), model(inputs=[row]))
+
+    assert found.startswith("how many channels stage 'preprocess' makes is only known when it runs")
+    assert "resize" not in found
+
+
 def test_a_model_with_aipp_and_one_without_are_told_apart():
     pixels = TensorSpec("input", "uint8", (224, 224, 3))
 

@@ -316,6 +316,12 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, content, message) -> None
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize("name", ["detect-video", "detect-video.yaml"])
+def test_a_ready_pipeline_that_is_no_file_yet_is_hinted_at(tmp_path, name) -> None:
+    with pytest.raises(ConfigError, match=r"no such file; `gepipe init detect-video` writes"):
+        load(tmp_path / name)
+
+
 def test_a_folder_is_no_pipeline_file(tmp_path) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path)
