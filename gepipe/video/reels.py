@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from gepipe.io.videos import is_address
 from gepipe.video.crew import DecoderCrew
 from gepipe.video.order import Order
 from gepipe.video.progress import VideoProgress
@@ -179,7 +180,10 @@ class Reels:
 
     def _silence(self, reel: Reel) -> float:
         timeout_s = float(self._source.timeout)
-        return 2 * timeout_s + _LIVE_SILENCE_S if reel.live else timeout_s
+        if reel.live:
+            return 2 * timeout_s + _LIVE_SILENCE_S
+        # Where a network is in between, the decoder knows better what was waited for.
+        return 2 * timeout_s if is_address(reel.path) else timeout_s
 
     def _obey(self, reel: Reel, message: tuple[Any, ...]) -> None:
         reel.heard = time.monotonic()

@@ -98,8 +98,9 @@ class VideoStream:
         self._logs = av.logging.Capture(local=False)
         av.logging.set_level(av.logging.INFO)
         self._lines = self._logs.__enter__()
+        self._timeout_s = timeout_s
         try:
-            self._container = self._opened(timeout_s)
+            self._container = self._opened()
             self._stream = self._video(threads, most_bytes)
         except BaseException:
             self.close()
@@ -107,14 +108,14 @@ class VideoStream:
         self.facts = self._facts()
         self._clock = Clock(self._stream, self.facts.rate)
 
-    def _opened(self, timeout_s: float) -> Any:
-        where = self._address
+    def _opened(self) -> Any:
+        where, limit_s = self._address, self._timeout_s
         try:
-            return av.open(where.text, options=where.options, timeout=(timeout_s, timeout_s))
+            return av.open(where.text, options=where.options, timeout=(limit_s, limit_s))
         except (FFmpegError, OSError, ValueError) as error:
             raise ItemError(
                 "connection" if where.is_remote else "decoder",
-                f"cannot open {self.name!r}: {reason(error)}"
+                f"cannot open {self.name!r}: {self._reason(error)}"
                 + ("" if where.is_remote else "; expected a video that FFmpeg can read"),
             ) from error
 
@@ -216,7 +217,7 @@ class VideoStream:
                     yield packet
             except (FFmpegError, OSError) as error:
                 errors += 1
-                why = reason(error)
+                why = self._reason(error)
                 self.damage.leave_out(self.decoded, self._clock.last_s, why)
                 if errors >= _READ_ERRORS_MAX or isinstance(error, OSError | av.error.ExitError):
                     self.damage.end(f"cannot be read any further: {why}")
@@ -224,6 +225,12 @@ class VideoStream:
                     return
             else:
                 return
+
+    def _reason(self, error: BaseException) -> str:
+        """Return why something could not be read."""
+        if isinstance(error, av.error.ExitError):  # by the limit of time
+            return f"nothing came for {self._timeout_s:g} s"
+        return reason(error)
 
     def _flushed(self) -> Any:
         return self._stream.codec_context.decode(None)

@@ -40,7 +40,7 @@ def watcher_of():
 
     def watcher_of(*addresses, batch=8, **options):
         source = VideoFiles(addresses, **options)
-        assert source.is_live(addresses[0].encode())
+        assert source.is_live(addresses[0].encode()) is options.get("live", True)
         feeds.append(VideoFeed(source, source.entries(), batch=batch))
         return Watcher(feeds[-1], batch)
 
@@ -119,6 +119,18 @@ def test_a_source_that_is_gone_is_given_up_in_the_end(watcher_of):
     assert (source, kind) == (address, "connection")
     assert "tried 2 times" in text
     assert "refused" in text
+
+
+def test_a_server_that_does_not_answer_is_a_failure_that_says_so(watcher_of):
+    with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections, and no more
+        address = f"http://127.0.0.1:{server.getsockname()[1]}/a.mp4"
+        watcher = watcher_of(address, live=False, timeout=1)
+
+        watcher.all()
+
+    ((source, kind, text),) = watcher.failures
+    assert (source, kind) == (address, "connection")
+    assert "nothing came for 1 s" in text
 
 
 def test_nobody_is_told_the_password_of_a_camera(watcher_of):
