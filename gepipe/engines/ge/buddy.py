@@ -95,10 +95,6 @@ class Buddy:
         self.in_use -= kept << _SHIFT
         self._put_run(unit, kept)
 
-    def size_at(self, offset: int) -> int:
-        """Return the bytes that the piece at an offset may use."""
-        return self._held[offset >> _SHIFT] << _SHIFT
-
     @property
     def largest_free(self) -> int:
         """Bytes of the largest free block."""
