@@ -87,7 +87,9 @@ class Chain:
         """
         if self._closed:
             raise ClosedError("this chain is closed")
-        self._run = run = Course(self._legs, self._join, start, emit, keep=self._keep)
+        self._run = run = Course(
+            self._legs, self._join, start, emit, singles=self._singles, keep=self._keep
+        )
         try:
             run.work()
         except BaseException:
@@ -116,18 +118,17 @@ class Chain:
     @property
     def failed_parts(self) -> tuple[int, int]:
         """How many parts of the run failed, and of how many items."""
-        told = self._told()
-        return sum(fan.failed_parts for fan in told), sum(fan.marred_items for fan in told)
+        fans = self._fans
+        return sum(fan.failed_parts for fan in fans), fans[0].marred_items if fans else 0
 
     @property
     def first_failed_part(self) -> str:
         """The first part of the run that failed, and why; empty if none did."""
-        return next((fan.first_failed for fan in self._told() if fan.first_failed), "")
+        return next((fan.first_failed for fan in self._fans if fan.first_failed), "")
 
-    def _told(self) -> list[Fan[Any]]:
-        """Return where parts fail alone: of an item's only part the failure is the item's own."""
-        fans = self._run.fans if self._run is not None else []
-        return [fan for fan, single in zip(fans, self._singles, strict=False) if not single]
+    @property
+    def _fans(self) -> list[Fan[Any]]:
+        return self._run.fans if self._run is not None else []
 
     def close(self) -> None:
         """Stop the workers and free their memory. Closing twice is harmless."""

@@ -22,7 +22,7 @@ from gepipe.runtime.limits import told
 from gepipe.runtime.options import Start
 
 if TYPE_CHECKING:
-    from gepipe.pipeline.fan import Gathered, Open, Part
+    from gepipe.pipeline.fan import Open, Part, Result
     from gepipe.runtime.events import Outcome
     from gepipe.runtime.supervisor import Supervisor
 
@@ -47,17 +47,18 @@ class Course:
         fans: The items between the legs.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the fixed parts of a run
         self,
         legs: Sequence[Supervisor],
         join: Supervisor,
         start: Callable[[int], Start],
         emit: Callable[[Sequence[Outcome]], None],
         *,
+        singles: Sequence[bool],
         keep: bool,
     ) -> None:
         self.stopping = False
-        self._keep = keep
+        self._singles, self._keep = singles, keep
         self.group = 0
         self.fans: list[Fan[Any]] = []
         self._legs, self._join = legs, join
@@ -149,7 +150,11 @@ class Course:
             self._last = JoinFeed(self._first, given.first, self._room, keep=self._keep)
             for number in range(1, len(self._legs)):
                 portions = LivePortions if given.feed.live else SealedPortions
-                fan: Fan[Any] = Fan(portions(self.batches[number]), self._finisher(number))
+                fan: Fan[Any] = Fan(
+                    portions(self.batches[number]),
+                    self._finisher(number),
+                    single=self._singles[number - 1],
+                )
                 self.fans.append(fan)
                 self._feeds.append(PartFeed(fan, self._room, given.feed))
             self._given = given
@@ -218,14 +223,14 @@ class Course:
             if number + 1 < len(self.fans):
                 self._close_group(number + 1)
 
-    def _finisher(self, number: int) -> Callable[[Open[Any], Gathered], None]:
+    def _finisher(self, number: int) -> Callable[[Open[Any], Result], None]:
         """Return what takes the items that a fan has finished."""
 
-        def finish(item: Open[Any], gathered: Gathered) -> None:
+        def finish(item: Open[Any], result: Result) -> None:
             if number == 1:
                 assert self._last is not None
-                self._last.put(item.key, gathered)
+                self._last.put(item.key, result)
             else:
-                self.fans[number - 2].settle(item.key, gathered)
+                self.fans[number - 2].settle(item.key, result)
 
         return finish

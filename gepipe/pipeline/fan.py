@@ -5,7 +5,8 @@
     finished items ◀──────────────┴────── outcomes of parts ◀────┘
 
 An item is finished when all its parts have an outcome; one that has none is at once. A part that
-fails is marked in its item and does not stop it.
+fails is marked in its item and does not stop it. Where an item has exactly one part, the part's
+failure is the item's own.
 """
 
 from __future__ import annotations
@@ -85,25 +86,31 @@ class Fan(Generic[K]):
     Attributes:
         items: Items that are not finished.
         parts: Parts that have no outcome yet.
-        failed_parts: Parts that failed.
-        marred_items: Items that have one.
+        failed_parts: Parts that failed; not where they are their items' only ones.
+        marred_items: Items with a part that failed, or with one that has such a part.
         first_failed: The first part that failed, and why; empty if none did.
     """
 
     def __init__(
-        self, portions: Portions[Part[K]], finish: Callable[[Open[K], Gathered], None]
+        self,
+        portions: Portions[Part[K]],
+        finish: Callable[[Open[K], Result], None],
+        *,
+        single: bool = False,
     ) -> None:
         """Begin without items.
 
         Args:
             portions: Where parts wait for the leg behind.
-            finish: Called with each item that is finished.
+            finish: Called with each item that is finished, and what became of it.
+            single: Whether an item has exactly one part.
         """
         self.items = self.parts = 0
         self.failed_parts = self.marred_items = 0
         self.first_failed = ""
         self._portions = portions
         self._finish = finish
+        self._single = single
         self._given: deque[Part[K]] = deque()  # in the order in which their outcomes will come
         self._added = self._over = self._since_closed = 0
         self._marks: deque[int] = deque()
@@ -170,9 +177,12 @@ class Fan(Generic[K]):
 
     def _end(self, item: Open[K]) -> None:
         self.items -= 1
+        if self._single and is_broken(item.results[0]):
+            self._finish(item, item.results[0])
+            return
         broken = sum(map(is_broken, item.results))
         self.failed_parts += broken
-        self.marred_items += bool(broken)
+        self.marred_items += bool(broken) or any(map(_is_marred, item.results))
         if broken and not self.first_failed:
             number, (*_, error) = next((n, r) for n, r in enumerate(item.results) if is_broken(r))
             self.first_failed = f"{item.source}, part {number}: {error}"
@@ -189,6 +199,14 @@ def result_of(outcome: Outcome) -> Result:
 def is_broken(result: Result) -> bool:
     """Whether a part failed."""
     return type(result) is tuple and len(result) == 3
+
+
+def _is_marred(result: Result) -> bool:
+    """Whether what became of a part has a part that failed within."""
+    if type(result) is not tuple or is_broken(result):
+        return False
+    parts: Sequence[tuple[bytes, Result]] = result[1]  # type: ignore[assignment] # told apart above
+    return any(is_broken(each) or _is_marred(each) for _, each in parts)
 
 
 def _entry(part: Part[Any]) -> Entry:

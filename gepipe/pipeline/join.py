@@ -80,7 +80,7 @@ class JoinBody:
         entries = [self._entry(part, 1) for part in parts]
         ops = self.ops
         if self.singles[0]:
-            value = _merged(value, self._only(parts, entries))
+            value = _merged(value, entries[0])
             ops = tuple(op for op in ops if not isinstance(op, Gather))
         else:
             value = Value(value, entries, key)
@@ -112,18 +112,6 @@ class JoinBody:
         if self.singles[depth]:
             return {**value, **entries[0]}
         return {**value, key: entries}
-
-    @staticmethod
-    def _only(parts: tuple[Any, ...], entries: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return the one part of an item.
-
-        Raises:
-            EarlierError: It failed, and with it the item.
-        """
-        ((_, result),) = parts
-        if is_broken(result):
-            raise EarlierError(*result)
-        return entries[0]
 
 
 def _picture(original: Original, where: Any) -> NDArray[Any]:

@@ -166,3 +166,35 @@ def test_parts_of_parts_close_their_groups_in_turn(counts):
             whole = [n for n in range(index + 1) if sum(counts[: n + 1]) <= settled]
             assert over == len(whole)
     assert over == len(counts)
+
+
+def test_the_only_part_of_an_item_fails_it_at_any_depth() -> None:
+    ends = []
+    outer: Fan = Fan(SealedPortions(1), lambda item, end: ends.append((item.key, end)), single=True)
+    inner: Fan = Fan(SealedPortions(1), lambda item, end: outer.settle(item.key, end), single=True)
+    for key, end in enumerate([("read", "nan", "holds NaN"), b"good"]):
+        outer.add(key, "", b"", split(key, [()]))
+        outer.take(1)
+        inner.add(outer.next_part(), "", b"", split(key, [()]))
+        inner.take(1)
+        inner.settle(inner.next_part(), end)
+
+    (_, bad), (_, (head, ((_, (_, ((_, good),))),))) = ends
+    assert (bad, head, good) == (("read", "nan", "holds NaN"), b"head 1", b"good")
+    assert (inner.failed_parts, outer.failed_parts, outer.marred_items) == (0, 0, 0)
+
+
+def test_parts_of_parts_that_fail_mar_one_item() -> None:
+    outer: Fan = Fan(SealedPortions(1), lambda *_: None)
+    inner: Fan = Fan(SealedPortions(1), lambda item, end: outer.settle(item.key, end))
+    for item in range(2):
+        outer.add(item, "", b"", split(item, [(), ()]))
+        for _ in range(2):
+            outer.take(1)
+            inner.add(outer.next_part(), "", b"", split(item, [(), ()]))
+            for _ in range(2):
+                inner.take(1)
+                inner.settle(inner.next_part(), b"good" if item else ("read", "nan", "why"))
+
+    assert (inner.failed_parts, outer.failed_parts) == (4, 0)
+    assert (outer.marred_items, outer.items, outer.parts) == (1, 0, 0)

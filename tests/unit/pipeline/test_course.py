@@ -84,7 +84,8 @@ def course(counts, *legs, at_once=BATCH):
         entries = [Entry(str(n), b"%d" % n) for n in range(len(counts))]
         return Start(ListedFeed(iter(entries), len(entries)))
 
-    return Course(legs, Leg(joining), start, out.extend, keep=False), out
+    singles = [False] * (len(legs) - 1)
+    return Course(legs, Leg(joining), start, out.extend, singles=singles, keep=False), out
 
 
 def run(subject) -> None:
