@@ -185,7 +185,7 @@ class CutReader:
 
     def _picture(self, payload: Any, depth: int) -> NDArray[Any]:
         """Return the picture that parts of this depth lie in."""
-        kept, key = self._kept, (depth, payload)
+        kept, key = self._kept, (depth, _hashable(payload))
         if key in kept:
             kept.move_to_end(key)
             return kept[key]
@@ -221,6 +221,15 @@ class CutReader:
                 "or give 8-bit arrays of height, width and channels",
             )
         return value.view()
+
+
+def _hashable(payload: Any) -> Any:
+    """Return a payload, or what stands for it where it is a list or dict."""
+    try:
+        hash(payload)
+    except TypeError:
+        return marshal.dumps(payload, 2)  # later versions write equal values in several ways
+    return payload
 
 
 def cutting(ops: Sequence[Any]) -> tuple[Op, ...]:

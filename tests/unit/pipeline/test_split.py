@@ -161,6 +161,19 @@ def test_parts_of_parts_lie_in_the_picture_of_the_part() -> None:
     assert counting.reads == [payload]
 
 
+def test_payloads_may_be_any_plain_values() -> None:
+    cut, counting = reader()
+    read, counting.read = counting.read, lambda payload: read(payload["png"])
+    cut.original = Original(counting, DecodeImage())
+    for _ in range(2):
+        for grey in (10, 20):
+            payload = {"png": picture([grey]), "page": [1, 2]}
+            part = cut.read((payload, encode({"box": [0, 0, 8, 8]})))
+            assert int(Cut(Crop())(part, {}).mean()) == grey
+
+    assert len(counting.reads) == 2
+
+
 def test_what_is_no_picture_is_said() -> None:
     cut, _ = reader()
     cut.decodes = False
