@@ -198,7 +198,9 @@ class Pipeline:
     @property
     def _run(self) -> Generator[Result] | None:
         """The run that somebody still holds and that is not at its end."""
-        return self._running() if self._running is not None else None
+        run = self._running() if self._running is not None else None
+        # One that was closed before it began has not told so.
+        return run if run is not None and run.gi_frame is not None else None
 
     def _supervisor_for(self, reader: Reader) -> Supervisor | Chain:
         if self._supervisor is not None and reader != self._reader:

@@ -162,6 +162,14 @@ def test_two_runs_at_once_are_refused(make) -> None:
     assert values(one) == [5]
 
 
+def test_a_run_that_is_closed_before_it_began_is_over(make) -> None:
+    pipeline = make()
+    unused = pipeline.run(rows(1, 2))
+    unused.close()
+
+    assert values(pipeline.run(rows(3))) == [7]
+
+
 def test_results_may_be_fed_back_as_inputs(make) -> None:
     queue = rows(1)
     arrived = threading.Condition()
