@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from gepipe.cli import signals
 from gepipe.cli.text import harmless_lines, occupy_standard_streams, print_error, print_out
-from gepipe.errors import GepipeError, InternalError, WorkerStartError
+from gepipe.errors import ConfigError, GepipeError, InternalError, WorkerStartError
 
 if TYPE_CHECKING:
     import typer
@@ -55,6 +55,8 @@ def _code_of(asked: list[str]) -> int:
         if isinstance(ended.code, str):
             print_error(ended.code)
             return 1
+        if ended.code == ConfigError.exit_code and _has_several_inputs(asked):
+            print_error("--input takes one path: repeat it, or quote a pattern: --input 'in/*.mp4'")
         return ended.code or 0
     except InternalError as error:
         print_error(f"error: {harmless_lines(str(error))}")
@@ -66,6 +68,14 @@ def _code_of(asked: list[str]) -> int:
     except Exception as error:  # noqa: BLE001 - the boundary: what arrives here is a bug, or a limit
         return _tell(error)
     return 0
+
+
+def _has_several_inputs(asked: list[str]) -> bool:
+    """Whether two words follow an option of one, as where a shell has expanded a pattern."""
+    return any(
+        option == "--input" and not {first[:1], second[:1]} & {"-"}
+        for option, first, second in zip(asked, asked[1:], asked[2:], strict=False)
+    )
 
 
 def _tell(error: Exception) -> int:

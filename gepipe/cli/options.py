@@ -13,7 +13,7 @@ Inputs = Annotated[
         "--input",
         metavar="PATH",
         help="Read this file, folder or pattern instead of the file's source; may be repeated: "
-        "--input photos --input more/a.jpg",
+        "--input photos --input 'more/*.jpg'",
     ),
 ]
 Overrides = Annotated[

@@ -133,7 +133,8 @@ def chosen_sink(spec: PipelineSpec, output: str | None) -> Sink:
     try:
         named = sink_of(os.fsencode(output).decode("utf-8", "replace"))  # which one it asks for
     except PydanticCustomError as error:
-        raise ConfigError(f"--output: {error.message()}") from None
+        folder = "" if Path(output).suffix else f"; a folder is written '{output}/'"
+        raise ConfigError(f"--output: {error.message()}{folder}") from None
     # The YAML's sink keeps its other options. A path may be any bytes.
     sink = spec.sink if type(named) is type(spec.sink) else named
     return cast("Sink", _with_path(sink, "--output", [output]))

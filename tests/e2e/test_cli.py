@@ -184,6 +184,7 @@ def test_another_format_is_written_without_a_table(place):
         (["tiny.yaml", "--input", "nowhere"], "no such file"),
         (["tiny.yaml", "--set", "inference.model=other.onnx"], "no such model file"),
         (["tiny.yaml", "--set", "source={list: '/dev/null'}"], "empty"),
+        (["tiny.yaml", "--input", "a.jpg", "b.jpg"], "quote a pattern: --input 'in/*.mp4'"),
         (["tiny.yaml", "--limit", "0"], "--limit"),
         (["tiny.yaml", "--nonsense"], "--nonsense"),
         ([], "FILE"),

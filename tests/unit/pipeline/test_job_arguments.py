@@ -80,7 +80,8 @@ def test_an_empty_output_and_an_unknown_ending_are_refused():
     film = r"'out/x.mp4' ends in none of .*; films lie .* beside lines, \{video: out/x.jsonl\}"
     for output, said in (
         ("", "--output"),
-        ("x.txt", "ends in none of .csv, .jsonl"),
+        ("x.txt", "ends in none of .csv, .jsonl.* for another file name$"),
+        ("out/x", "ends in none of .*; a folder is written 'out/x/'$"),
         ("out/x.mp4", film),
     ):
         with pytest.raises(ConfigError, match=said):
