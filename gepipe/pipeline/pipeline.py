@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from inspect import GEN_CLOSED, getgeneratorstate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gepipe.errors import ClosedError, ConfigError
@@ -200,7 +201,8 @@ class Pipeline:
         """The run that somebody still holds and that is not at its end."""
         run = self._running() if self._running is not None else None
         # One that was closed before it began has not told so.
-        return run if run is not None and run.gi_frame is not None else None
+        over = run is None or getgeneratorstate(run) == GEN_CLOSED
+        return None if over else run
 
     def _supervisor_for(self, reader: Reader) -> Supervisor | Chain:
         if self._supervisor is not None and reader != self._reader:
