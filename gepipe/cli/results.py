@@ -91,9 +91,14 @@ def _objects(result: Any) -> str | None:
 
 def _kind(found: dict[str, Any]) -> str:
     """Return what an object is, and behind it what a second model says of it."""
-    label = found.get("label")
-    name = f"#{found['class']}" if label is None else str(label)
-    return f"{name} ({_top(found)[0]})" if _classes(found) else name
+    kinds = _classes(found)
+    return f"{_called(found)} ({_called(kinds[0])})" if kinds else _called(found)
+
+
+def _called(entry: dict[str, Any]) -> str:
+    """Return a label; where there is none, the number, in a form that is no count."""
+    label = entry.get("label")
+    return f"#{entry['class']}" if label is None else str(label)
 
 
 def _text(result: Any) -> str | None:

@@ -57,7 +57,7 @@ def test_of_objects_that_a_second_model_has_seen_the_kind_is_shown(tmp_path):
     found = [{**cat, **top("tabby", 0.7)}, {**cat, "top_k": []}, {**cat, **top(None, 0.7)}]
     path = write(tmp_path / "o.jsonl", [{"detections": found}])
 
-    assert list(table(path, 1, color=False))[1] == "photos/0.jpg  1 cat (tabby), 1 cat, 1 cat (3)"
+    assert list(table(path, 1, color=False))[1] == "photos/0.jpg  1 cat (tabby), 1 cat, 1 cat (#3)"
 
 
 def test_texts_that_were_read_are_shown_on_one_line(tmp_path):
