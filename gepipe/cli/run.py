@@ -31,7 +31,8 @@ def run(  # noqa: PLR0913, PLR0917 - one an option
         str | None,
         typer.Option(
             metavar="PATH",
-            help="Write the results here instead of into the file's sink: --output out/mine.csv",
+            help="Write the results here instead of into the file's sink; a folder ends with /: "
+            "--output out/mine.csv, --output results/",
         ),
     ] = None,
     overrides: Overrides = None,
@@ -48,7 +49,11 @@ def run(  # noqa: PLR0913, PLR0917 - one an option
     ] = 32,
     limit: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Do the first N inputs only: --limit 100"),
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Do the first N inputs only, of videos the first N frames: --limit 100",
+        ),
     ] = None,
     resume: Annotated[
         bool,
