@@ -68,6 +68,22 @@ def squares(outputs: Any, meta: Any) -> Any:
     return {"bright": bool(outputs["y"] > 50), "squares": places}
 
 
+def heavy_squares(outputs: Any, meta: Any) -> Any:
+    """Find the squares, and much to say of each."""
+    made = squares(outputs, meta)
+    for place in made["squares"]:
+        place["note"] = "n" * (60 << 10)
+    return made
+
+
+def light(record: Any) -> Any:
+    """Leave out what was said of the squares, in some time."""
+    pause(0.3)
+    for place in record["squares"]:
+        del place["note"]
+    return record
+
+
 def grey(outputs: Any, meta: Any) -> Any:  # noqa: ARG001 - a function of post
     """Read a square."""
     value = round(float(outputs["y"]))
@@ -109,11 +125,12 @@ def chain(folder: Path, **keys: Any) -> PipelineSpec:
     Args:
         folder: Where its models are written.
         keys: Changes: `batch`, `parts` (rows of a batch of each leg), `widths` for parts of several
-            widths, `post` (operators), `whole` for the second model to look at all; and keys of the
-            pipeline.
+            widths, `find` (what finds squares), `post` (operators), `whole` for the second model to
+            look at all; and keys of the pipeline.
     """
     widths = keys.pop("widths", ())
     whole = keys.pop("whole", False)
+    find = keys.pop("find", "tests.chains:squares")
     cut = Crop(height=SIDE, widths=widths, fill=0) if widths else Crop()
     # What a function makes is not known before it runs, so that sizes could not be told.
     made = [] if widths else [Python("tests.chains:suffer"), Resize((4, 4))]
@@ -126,7 +143,7 @@ def chain(folder: Path, **keys: Any) -> PipelineSpec:
             {"name": "look", "role": "infer", "model": keys.pop("first", first), "instances": 1},
             {"name": "cut", "role": "mid", "threads": 1, "stream_count": 1,
              "batch_size": keys.pop("parts", 4),
-             "ops": [Python("tests.chains:squares"), Whole() if whole else cut, *made, ToTensor()]},
+             "ops": [Python(find), Whole() if whole else cut, *made, ToTensor()]},
             {"name": "read", "role": "infer", "model": keys.pop("second", second), "instances": 1},
             *keys.pop("more", ()),
             {"name": "postprocess", "stream_count": 1,
@@ -152,7 +169,7 @@ def _part(value: int) -> dict[str, Any]:
         return {"failure": {"stage": "postprocess", "kind": "broken", "error": "on purpose"}}
     if value == DEADLY:
         killed = "killed by SIGKILL (by hand, or by the kernel when memory ran out)"
-        error = f"pre worker {killed}, twice, while on this item"
+        error = f"cut worker {killed}, twice, while on this item"
         return {"failure": {"stage": "cut", "kind": "crash", "error": error}}
     return {"grey": value}
 

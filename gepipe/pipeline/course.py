@@ -33,6 +33,8 @@ _GROUP: Final = 16
 GROUPS: Final = 3
 #: Parts of one fan that may wait: then no further item is split.
 _PARTS: Final = 4096
+#: Bytes of items that are not emitted yet, above which what comes waits for what can go on.
+_NBYTES: Final = 64 << 20
 #: How often a thread that waits for room looks whether the run is to stop.
 _GLANCE_S: Final = 0.1
 
@@ -191,7 +193,13 @@ class Course:
         assert self._first is not None
         assert self._last is not None
         last, fan, index = self._last, self.fans[0], outcome.index
-        self._wait_for(lambda: last.open < GROUPS * self.group and fan.parts < _PARTS)
+        self._wait_for(
+            lambda: (
+                last.open < GROUPS * self.group
+                and fan.parts < _PARTS
+                and not (self._is_full and self._moving)
+            )
+        )
         payload = self._first.payload(index)
         last.expect(index, outcome.source, payload)
         if isinstance(outcome, Failure):
@@ -204,13 +212,29 @@ class Course:
     def _part_over(self, number: int, outcome: Outcome) -> None:
         fan = self.fans[number - 1]
         part: Part[Any] = fan.next_part()
+        last = self._last
+        assert last is not None
+        self._wait_for(lambda: not (self._is_full and last.moving))
         if number == len(self._legs) - 1 or isinstance(outcome, Failure):
-            fan.settle(part, result_of(outcome))
+            size = 0 if isinstance(outcome, Failure) else len(outcome.payload)
+            fan.settle(part, result_of(outcome), size)
         else:
             behind = self.fans[number]
             self._wait_for(lambda: behind.parts < _PARTS)
             behind.add(part, part.item.source, part.payload, outcome.payload)
         self._pass_on(number - 1)
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether there are too many bytes between the first leg and the end."""
+        assert self._last is not None
+        return self._last.nbytes + sum(fan.nbytes for fan in self.fans) >= _NBYTES
+
+    @property
+    def _moving(self) -> bool:
+        """Whether anything goes on without a further item: if not, one comes however full it is."""
+        assert self._last is not None
+        return self._last.moving or any(fan.moving for fan in self.fans)
 
     def _close_group(self, number: int) -> None:
         self.fans[number].close_group()
@@ -229,8 +253,8 @@ class Course:
         def finish(item: Open[Any], result: Result) -> None:
             if number == 1:
                 assert self._last is not None
-                self._last.put(item.key, result)
+                self._last.put(item.key, result, item.nbytes)
             else:
-                self.fans[number - 2].settle(item.key, result)
+                self.fans[number - 2].settle(item.key, result, item.nbytes)
 
         return finish

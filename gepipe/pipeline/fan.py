@@ -28,6 +28,8 @@ K = TypeVar("K")
 #: Parts after which batches are closed within a group of items: an item of thousands of parts must
 #: not wait for the rest of its group.
 _CLOSED_AFTER: Final = 1024
+#: Bytes of heads and facts, likewise: what is open must not fill the room that items may take.
+_CLOSED_AFTER_NBYTES: Final = 16 << 20
 
 
 #: What became of a part, as plain values: its record; why it failed (stage, kind, error); or what
@@ -51,6 +53,7 @@ class Open(Generic[K]):
         shapes: Row shapes of each part.
         results: What became of each part.
         missing: Parts without an outcome.
+        nbytes: What its head, its facts and its results take so far.
     """
 
     key: K
@@ -61,6 +64,7 @@ class Open(Generic[K]):
     shapes: Sequence[Shapes]
     results: list[Any] = field(default_factory=list)
     missing: int = 0
+    nbytes: int = 0
 
     def gathered(self) -> Gathered:
         """Return the item with its parts."""
@@ -86,6 +90,8 @@ class Fan(Generic[K]):
     Attributes:
         items: Items that are not finished.
         parts: Parts that have no outcome yet.
+        nbytes: What the items that are not finished take, with the results they have so far.
+        good_parts: Parts with a result of their own; not those that were split again.
         failed_parts: Parts that failed; not where they are their items' only ones.
         marred_items: Items with a part that failed, or with one that has such a part.
         first_failed: The first part that failed, and why; empty if none did.
@@ -105,14 +111,15 @@ class Fan(Generic[K]):
             finish: Called with each item that is finished, and what became of it.
             single: Whether an item has exactly one part.
         """
-        self.items = self.parts = 0
-        self.failed_parts = self.marred_items = 0
+        self.items = self.parts = self.nbytes = 0
+        self.good_parts = self.failed_parts = self.marred_items = 0
         self.first_failed = ""
         self._portions = portions
         self._finish = finish
         self._single = single
         self._given: deque[Part[K]] = deque()  # in the order in which their outcomes will come
-        self._added = self._over = self._since_closed = 0
+        self._added = self._over = 0
+        self._since_closed = self._nbytes_since_closed = 0
         self._marks: deque[int] = deque()
 
     def add(self, key: K, source: str, payload: Any, split: bytes) -> None:
@@ -121,6 +128,8 @@ class Fan(Generic[K]):
         facts, shapes = zip(*parts, strict=True) if parts else ((), ())
         item = Open(key, source, payload, head, facts, shapes)
         self.items += 1
+        item.nbytes = len(head) + sum(map(len, facts))
+        self.nbytes += item.nbytes
         if not parts:
             self._end(item)
             return
@@ -131,7 +140,8 @@ class Fan(Generic[K]):
         for number, its in enumerate(shapes):
             self._portions.add(Part(item, number), its)
         self._since_closed += len(parts)
-        if self._since_closed >= _CLOSED_AFTER:
+        self._nbytes_since_closed += item.nbytes
+        if self._since_closed >= _CLOSED_AFTER or self._nbytes_since_closed >= _CLOSED_AFTER_NBYTES:
             self._close()
 
     def close_group(self) -> None:
@@ -157,14 +167,21 @@ class Fan(Generic[K]):
         """Whether `take` would give something."""
         return bool(self._portions)
 
+    @property
+    def moving(self) -> bool:
+        """Whether a part will have an outcome even if no further item comes."""
+        return self._added - self._over > self._portions.held
+
     def next_part(self) -> Part[K]:
         """Return the part that the next outcome of the leg behind belongs to."""
         self._over += 1
         return self._given.popleft()
 
-    def settle(self, part: Part[K], result: Result) -> None:
-        """Take what became of a part."""
+    def settle(self, part: Part[K], result: Result, nbytes: int = 0) -> None:
+        """Take what became of a part, and how much memory that takes."""
         item = part.item
+        item.nbytes += nbytes
+        self.nbytes += nbytes
         item.results[part.number] = result
         item.missing -= 1
         self.parts -= 1
@@ -173,10 +190,12 @@ class Fan(Generic[K]):
 
     def _close(self) -> None:
         self._portions.close()
-        self._since_closed = 0
+        self._since_closed = self._nbytes_since_closed = 0
 
     def _end(self, item: Open[K]) -> None:
         self.items -= 1
+        self.nbytes -= item.nbytes
+        self.good_parts += sum(isinstance(result, bytes) for result in item.results)
         if self._single and is_broken(item.results[0]):
             self._finish(item, item.results[0])
             return
@@ -184,8 +203,9 @@ class Fan(Generic[K]):
         self.failed_parts += broken
         self.marred_items += bool(broken) or any(map(_is_marred, item.results))
         if broken and not self.first_failed:
-            number, (*_, error) = next((n, r) for n, r in enumerate(item.results) if is_broken(r))
-            self.first_failed = f"{item.source}, part {number}: {error}"
+            number, why = next((n, r) for n, r in enumerate(item.results) if is_broken(r))
+            stage, kind, error = why
+            self.first_failed = f"{item.source}, part {number}: {stage}, {kind}: {error}"
         self._finish(item, item.gathered())
 
 

@@ -6,13 +6,16 @@ import os
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gepipe.io.source import Entry
 from gepipe.pipeline.stash import Stash
 from gepipe.runtime.events import Outcome
 from gepipe.runtime.feed import Feed, Portion
 from gepipe.runtime.limits import told
+
+#: Bytes of items that the join is given at once: they are copied on their way to its workers.
+_JOIN_NBYTES: Final = 32 << 20
 
 if TYPE_CHECKING:
     from gepipe.pipeline.fan import Fan, Gathered, Result
@@ -140,6 +143,7 @@ class JoinFeed(_Passage):
 
     Attributes:
         open: Items that were split, or failed, and have not been emitted yet.
+        nbytes: What those of them take that have all their parts.
     """
 
     def __init__(
@@ -154,22 +158,25 @@ class JoinFeed(_Passage):
             keep: Whether the join reads the items' pictures.
         """
         super().__init__(origin)
-        self.open = 0
+        self.open = self.nbytes = 0
         self._keep = keep
         self._first = origin
         self._lock = lock
         self._next = first
         self._expected: dict[int, tuple[str, Any]] = {}
-        self._ready: dict[int, Result | Gathered] = {}
+        self._ready: dict[int, tuple[Result | Gathered, int]] = {}
+        self._given: dict[int, int] = {}  # item -> bytes
+        self._given_nbytes = 0
 
     def expect(self, index: int, source: str, payload: Any) -> None:
         """Take notice of an item. The lock is held."""
         self._expected[index] = source, payload if self._keep else None
         self.open += 1
 
-    def put(self, index: int, item: Result | Gathered) -> None:
+    def put(self, index: int, item: Result | Gathered, nbytes: int = 0) -> None:
         """Take an item with its parts, or why it failed. The lock is held."""
-        self._ready[index] = item
+        self._ready[index] = item, nbytes
+        self.nbytes += nbytes
         if index == self._next:
             self.wake()
 
@@ -179,15 +186,32 @@ class JoinFeed(_Passage):
             self._drain()
             entries: list[Entry] = []
             while len(entries) < count and self._next in self._ready:
+                _, nbytes = self._ready[self._next]
+                if self._given and self._given_nbytes + nbytes > _JOIN_NBYTES:
+                    break  # until the join has made something of what it has
                 source, payload = self._expected.pop(self._next)
-                entries.append(Entry(source, (payload, self._ready.pop(self._next))))
+                item, _ = self._ready.pop(self._next)
+                self._given[self._next] = nbytes
+                self._given_nbytes += nbytes
+                entries.append(Entry(source, (payload, item)))
                 self._next += 1
             # Sealed: what is there does not wait for what comes later.
             return Portion(entries, self._ended and not self._expected, seal=bool(entries))
+
+    @property
+    def moving(self) -> bool:
+        """Whether an item will be emitted even if nothing further comes. The lock is held."""
+        return bool(self._given) or self._next in self._ready
 
     def settled(self, outcomes: Sequence[Outcome]) -> None:
         """Tell the pipeline's feed what was emitted, and make room for further items."""
         self._first.over(outcomes)
         with self._lock:
             self.open -= len(outcomes)
+            for outcome in outcomes:
+                nbytes = self._given.pop(outcome.index)
+                self._given_nbytes -= nbytes
+                self.nbytes -= nbytes
+            if self._next in self._ready:
+                self.wake()
             self._lock.notify_all()

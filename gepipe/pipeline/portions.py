@@ -11,7 +11,13 @@ T = TypeVar("T")
 
 
 class Portions(Protocol[T]):
-    """Parts that wait for the next model."""
+    """Parts that wait for the next model.
+
+    Attributes:
+        held: Those that leave with later ones, or when `close` is called, and not before.
+    """
+
+    held: int
 
     def add(self, part: T, shapes: Shapes) -> None:
         """Take the next part."""
@@ -37,6 +43,7 @@ class SealedPortions(Generic[T]):
 
     def __init__(self, batch: int) -> None:
         self._batch = batch
+        self.held = 0
         self._open: dict[Shapes, list[T]] = {}
         self._whole: deque[list[T]] = deque()
 
@@ -44,14 +51,16 @@ class SealedPortions(Generic[T]):
         """See `Portions.add`."""
         parts = self._open.setdefault(shapes, [])
         parts.append(part)
+        self.held += 1
         if len(parts) == self._batch:
+            self.held -= len(parts)
             self._whole.append(self._open.pop(shapes))
 
     def close(self) -> None:
         """See `Portions.close`."""
         # Those of one shape after the other: a session that is given the same shape again is fast.
         self._whole.extend(self._open[shapes] for shapes in sorted(self._open))
-        self._open = {}
+        self._open, self.held = {}, 0
 
     def take(self, count: int) -> tuple[list[T], bool]:
         """See `Portions.take`."""
@@ -69,6 +78,8 @@ class SealedPortions(Generic[T]):
 
 class LivePortions(Generic[T]):
     """Batches of what has come so far, for items that come when they like."""
+
+    held = 0
 
     def __init__(self, batch: int) -> None:
         self._batch = batch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import marshal
 from collections import deque
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -138,6 +139,24 @@ def test_a_run_that_goes_on_at_a_group_has_the_batches_of_the_whole_run(items, g
         1 for batch in whole.batches for facts, _ in batch[:1] if int(facts.split(b".")[0]) < first
     )
     assert whole.batches[before:] == rest.batches
+
+
+@given(ITEMS, MOVES)
+@settings(max_examples=100, deadline=None)
+def test_bytes_close_batches_by_the_items_alone_and_are_let_go_of(items, moves):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gepipe.pipeline.fan._CLOSED_AFTER_NBYTES", 25)
+        leg, plain = Leg(SealedPortions(BATCH), items), Leg(SealedPortions(BATCH), items)
+        for move in moves:
+            leg.move(move)
+            owed = len(leg._owed)
+            assert leg.fan.moving == (leg.fan.waiting or owed > 0)
+        leg.finish()
+        plain.finish()
+
+        check(leg, items)
+        assert leg.batches == plain.batches
+        assert leg.fan.nbytes == 0
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=12))

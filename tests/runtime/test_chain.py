@@ -336,6 +336,33 @@ def test_memory_does_not_grow_with_the_number_of_items_and_parts(tmp_path) -> No
         assert resident() - before < 16 << 20
 
 
+def test_memory_does_not_grow_with_the_size_of_facts(tmp_path) -> None:
+    """20 items of 30 MiB of facts: there is never room for all."""
+    (path,) = files(tmp_path / "in", [[50] * 500])
+    post = [Python("tests.chains:grey"), Gather(), Python("tests.chains:light")]
+    spec = chain(tmp_path, batch=1, parts=8, find="tests.chains:heavy_squares", post=post)
+    before, most = resident(), 0
+    with gepipe.Pipeline(spec) as pipeline:
+        results = pipeline.run([path] * 20)
+        done = threading.Event()
+
+        def look() -> None:
+            nonlocal most
+            while not done.wait(0.02):
+                most = max(most, resident())
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        try:
+            made = [result.value["squares"] for result in results]
+        finally:
+            done.set()
+            looking.join()
+
+    assert [[part["grey"] for part in each] for each in made] == [[50] * 500] * 20
+    assert most - before < 448 << 20
+
+
 def resident() -> int:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")

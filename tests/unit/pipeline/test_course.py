@@ -16,6 +16,7 @@ from gepipe.io.source import Entry
 from gepipe.pipeline.course import Course
 from gepipe.runtime.feed import ListedFeed
 from gepipe.runtime.options import Start
+from tests.support import pause
 
 BATCH = 4
 
@@ -125,6 +126,63 @@ def test_all_comes_out_in_order_however_much_is_emitted_at_once(counts, at_once)
         assert head == b"head"
         wanted = [(b"%d" % n, b"%d of %d" % (n, record.index)) for n in range(count)]
         assert list(parts) == wanted
+
+
+@pytest.mark.parametrize("facts", [1, 90, 5000])
+@pytest.mark.parametrize("made", [1, 90, 5000])
+@pytest.mark.parametrize("depth", [2, 3])
+def test_bytes_between_the_legs_are_bounded_without_a_standstill(
+    monkeypatch, facts, made, depth
+) -> None:
+    """However large an item is: of those larger than the room, one by one goes through."""
+    monkeypatch.setattr("gepipe.pipeline.course._NBYTES", 2000)
+    monkeypatch.setattr("gepipe.pipeline.passages._JOIN_NBYTES", 1000)
+    monkeypatch.setattr("gepipe.pipeline.fan._CLOSED_AFTER_NBYTES", 500)
+    counts, largest = [3, 0, 5, 1] * 10, 0
+
+    def cut(seq, entry):
+        parts = [(b"f" * facts, ((n % 3,),)) for n in range(counts[seq])]
+        return Record(seq, entry.source, marshal.dumps((b"head", parts)))
+
+    def again(seq, entry):
+        return Record(seq, entry.source, marshal.dumps((b"mid", [(b"x", ((1,),))] * 2)))
+
+    def read(seq, entry):
+        nonlocal largest
+        last = subject._last
+        largest = max(largest, last.nbytes + sum(fan.nbytes for fan in subject.fans))
+        return Record(seq, entry.source, b"r" * made)
+
+    middle = [Leg(again, 1)] * (depth - 2)
+    subject, out = course(counts, Leg(cut, 1), *middle, Leg(read, 1))
+    run(subject)
+
+    assert [len(record.payload[1]) for record in out] == counts
+    item = 5 * (facts + made * (depth - 1) + 10)
+    assert largest < 2000 + 16 * item // 2, "a group is let in only where nothing else moves"
+
+
+def test_results_wait_where_the_join_is_slow(monkeypatch) -> None:
+    monkeypatch.setattr("gepipe.pipeline.course._NBYTES", 2000)
+    monkeypatch.setattr("gepipe.pipeline.passages._JOIN_NBYTES", 200)
+    most = 0
+
+    class Join(Leg):
+        def _sleep(self, fd: int) -> None:
+            nonlocal most
+            pause(0.002)
+            most = max(most, subject._last.nbytes + subject.fans[0].nbytes)
+            super()._sleep(fd)
+
+    def big(seq, entry):
+        return Record(seq, entry.source, b"r" * 400)
+
+    subject, out = course([2] * 60, Leg(splitting([2] * 60)), Leg(big))
+    subject._join = Join(joining)
+    run(subject)
+
+    assert len(out) == 60
+    assert most < 2000 + 2 * 4 * 400
 
 
 def test_three_legs_pass_groups_on() -> None:
