@@ -37,10 +37,12 @@ class Summary:
         output: The results.
         failures_file: What failed and why.
         engine: What ran the model.
-        failed_parts: Parts of items that failed in this run, where a pipeline splits items; each is
-            marked in its item's result.
+        parts: Parts of items that had an outcome in this run, where a pipeline splits items.
+        failed_parts: Those of them that failed; each is marked in its item's result. If all did,
+            the exit code is 3.
         marred_items: Inputs of this run with such a part in their result.
-        first_failed_part: The first of these parts, and why it failed; null if none did.
+        first_failed_part: The first of these parts, and its failure: stage, kind and text; null if
+            none did.
         notes: What else is worth knowing.
         videos: How many videos the items are frames of; null where they are others.
         dropped: Frames of live sources that there was no time for.
@@ -59,6 +61,7 @@ class Summary:
     failures_file: str
     engine: str
     stages: dict[str, dict[str, Any]] = field(default_factory=dict)
+    parts: int = 0
     failed_parts: int = 0
     marred_items: int = 0
     first_failed_part: str | None = None
@@ -69,9 +72,10 @@ class Summary:
     @classmethod
     def of(cls, job: Job, report: JobReport) -> Summary:
         """Sum up a job that reached its end."""
+        failed = report.failed or (job.failed_parts[0] and not job.good_parts)
         return cls(
             status="complete",
-            exit_code=StageError.exit_code if report.failed else 0,
+            exit_code=StageError.exit_code if failed else 0,
             error=None,
             items=report.total,
             results=report.total - report.failed,
@@ -111,10 +115,7 @@ class Summary:
             parts += [f"in {duration(self.seconds)}", f"{self.items_per_s:,.1f} {unit}/s"]
         if self.dropped:
             parts.append(f"{self.dropped:,} dropped for lack of time")
-        parts.append(count(self.failures, "failure") if self.failures else "no failures")
-        if self.failed_parts:
-            marred = count(self.marred_items, "result")
-            parts.append(f"{count(self.failed_parts, 'part')} of {marred} failed")
+        parts += self._failures()
         if self.slowest_stage is not None:
             share = self.stages[self.slowest_stage]["utilisation"]
             parts.append(f"slowest stage: {self.slowest_stage}, busy {share:.0%}")
@@ -123,7 +124,7 @@ class Summary:
         if self.videos and not self.items:
             yield "no frame was taken: none lies between `start` and `stop` of the source"
         if self.first_failed_part:
-            yield harmless(f"first part that failed: {self.first_failed_part}")
+            yield harmless(f"first failure of a part: {self.first_failed_part}")
         if self.failures:
             try:
                 first = next(read_failures(self.failures_file), None)
@@ -133,6 +134,16 @@ class Summary:
                 if first is not None:
                     yield harmless(f"first failure: {first.source}: {first.error}")
             yield harmless(f"failures, with the reasons: {self.failures_file}")
+
+    def _failures(self) -> Iterator[str]:
+        """Return how many items and parts failed."""
+        if self.failures or not self.failed_parts:
+            yield count(self.failures, "failure") if self.failures else "no failures"
+        if self.failed_parts:
+            failed = count(self.failed_parts, "part")
+            if self.failed_parts == self.parts:
+                failed = "the only part" if self.parts == 1 else f"all {failed}"
+            yield f"{failed} of {count(self.marred_items, 'result')} failed"
 
 
 def _numbers(job: Job, statistics: Statistics | None) -> dict[str, Any]:
@@ -156,6 +167,7 @@ def _numbers(job: Job, statistics: Statistics | None) -> dict[str, Any]:
         "output": str(job.output),
         "failures_file": str(failures_path(job.output)),
         "engine": job.engine,
+        "parts": job.good_parts + job.failed_parts[0],
         "failed_parts": job.failed_parts[0],
         "marred_items": job.failed_parts[1],
         "first_failed_part": job.first_failed_part or None,

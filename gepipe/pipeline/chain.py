@@ -122,6 +122,11 @@ class Chain:
         return sum(fan.failed_parts for fan in fans), fans[0].marred_items if fans else 0
 
     @property
+    def good_parts(self) -> int:
+        """How many parts of the run have a result."""
+        return sum(fan.good_parts for fan in self._fans)
+
+    @property
     def first_failed_part(self) -> str:
         """The first part of the run that failed, and why; empty if none did."""
         return next((fan.first_failed for fan in self._fans if fan.first_failed), "")

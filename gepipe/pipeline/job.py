@@ -141,6 +141,11 @@ class Job:
         return parts, items
 
     @property
+    def good_parts(self) -> int:
+        """Of several models: parts of this run that have a result."""
+        return int(getattr(self._supervisor, "good_parts", 0))
+
+    @property
     def first_failed_part(self) -> str:
         """The first of them, and why it failed; empty if none did."""
         return str(getattr(self._supervisor, "first_failed_part", ""))

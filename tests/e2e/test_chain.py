@@ -101,15 +101,33 @@ def test_the_summary_names_all_stages_and_counts_parts(folder) -> None:
     summary = json.loads(gepipe("run", folder / "two.yaml", "--json").stdout)
 
     assert "3 parts of 2 results failed" in told.stdout
-    first = f"{paths[0]}, part 1: on purpose"
-    assert f"first part that failed: {first}" in told.stdout
+    assert "no failures" not in told.stdout
+    first = f"{paths[0]}, part 1: postprocess, broken: on purpose"
+    assert f"first failure of a part: {first}" in told.stdout
     assert summary["first_failed_part"] == first
     assert "batch 4, 4" in told.stderr
-    assert (summary["failed_parts"], summary["marred_items"], summary["failures"]) == (3, 2, 0)
+    assert (summary["parts"], summary["failed_parts"], summary["exit_code"]) == (5, 3, 0)
+    assert (summary["marred_items"], summary["failures"]) == (2, 0)
     assert {name: stage["items"] for name, stage in summary["stages"].items()} == {
         "preprocess": 3, "look": 3, "cut (split)": 3, "cut (parts)": 5, "read": 5,
         "postprocess": 5, "postprocess (gather)": 3,
     }  # fmt: skip
+
+
+def test_a_run_all_of_whose_parts_failed_does_not_end_as_if_all_were_well(folder) -> None:
+    paths = files(folder / "in", [[BROKEN, BROKEN], [], [BROKEN]])
+    (folder / "list.txt").write_text("\n".join(paths))
+
+    told = gepipe("run", folder / "two.yaml")
+    ended = gepipe("run", folder / "two.yaml", "--json")
+
+    assert (told.returncode, ended.returncode) == (3, 3)
+    assert "3 of 3 inputs with results" in told.stdout
+    assert "all 3 parts of 2 results failed" in told.stdout
+    assert f"{paths[0]}, part 0: postprocess, broken: on purpose" in told.stdout
+    summary = json.loads(ended.stdout)
+    assert (summary["status"], summary["exit_code"]) == ("complete", 3)
+    assert (summary["parts"], summary["failed_parts"], summary["failures"]) == (3, 3, 0)
 
 
 def test_check_and_plan_tell_of_each_model(folder) -> None:

@@ -18,8 +18,8 @@ from tests.support import family_of, is_alive, jpeg, onnx_model, wait_until
 GEPIPE = [sys.executable, "-c", "from gepipe.cli.app import main; main()"]
 KEYS = [
     "status", "exit_code", "error", "items", "results", "failures", "seconds", "items_per_s",
-    "slowest_stage", "output", "failures_file", "engine", "stages", "failed_parts", "marred_items",
-    "first_failed_part", "notes", "videos", "dropped",
+    "slowest_stage", "output", "failures_file", "engine", "stages", "parts", "failed_parts",
+    "marred_items", "first_failed_part", "notes", "videos", "dropped",
 ]  # fmt: skip
 YAML = """\
 pipeline:
