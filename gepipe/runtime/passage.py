@@ -207,7 +207,11 @@ class Passage(ABC):
             if result.fatal:  # what it still holds comes back with its end; it gets no more
                 self._roster[event.worker].up = False
             self._run_failed(execution, event.worker, result)
-            self._bear("infer", out, BackendError(f"every execution fails: {result.text}"))
+            self._bear(
+                "infer",
+                out,
+                BackendError(f"{self._names['infer']}: every execution fails: {result.text}"),
+            )
             return
         self._prosper(event.worker, execution, event.busy_ns)
         if event.shapes is not None:
@@ -227,7 +231,9 @@ class Passage(ABC):
         held = self._holdings.taken_back(worker)
         self.counts[role].restarts += 1
         out.append(StartWorker(worker))
-        fault = Fault("timeout" if event.hung else "crash", f"{role} worker {event.cause}")
+        fault = Fault(
+            "timeout" if event.hung else "crash", f"{self._names[role]} worker {event.cause}"
+        )
         if held and event.culprit < 0 and isinstance(held[0], RowsTicket):
             for item in held[0].items:
                 item.losses += 1

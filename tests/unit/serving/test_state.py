@@ -198,7 +198,7 @@ def test_an_item_whose_workers_end_on_nobody_knows_what_is_given_up_alone():
             "",
             "preprocess",
             "crash",
-            "pre worker exited with status 0, 8 times while it held this item",
+            "preprocess worker exited with status 0, 8 times while it held this item",
         )
     }
     assert sorted(made.backlog._items) == [0, 2]
