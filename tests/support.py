@@ -352,13 +352,21 @@ def leave_soon(_: Any, status: int) -> None:
     os._exit(status)
 
 
-def workers_of(subject: Supervisor, role: str = "") -> list[int]:
-    """Return the pids of a supervisor's workers, those of one role if it is given."""
-    return [
-        process.process.pid
-        for worker, process in list(subject._workforce._processes.items())
-        if role in ("", worker.role)
-    ]
+def workers_of(subject: Supervisor, role: str = "", *, attached: bool = False) -> list[int]:
+    """Return the pids of a supervisor's workers.
+
+    Args:
+        subject: The supervisor.
+        role: Only those of this role.
+        attached: Only those that are set up and have their memory.
+    """
+    pids = []
+    workforce = subject._workforce
+    for worker, process in list(workforce._processes.items()):
+        if role in ("", worker.role) and (worker in workforce.attached or not attached):
+            with suppress(ValueError):  # it has just been replaced
+                pids.append(process.process.pid)
+    return pids
 
 
 # --- tiny models ----------------------------------------------------------------------------------

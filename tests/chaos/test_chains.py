@@ -12,6 +12,7 @@ from multiprocess import forkserver
 
 from gepipe.runtime.supervisor import Supervisor
 from tests.chains import UNSPLIT, expected, files, opened
+from tests.support import workers_of
 
 COUNTS = [0, 1, 3, 5, 12, 40]
 assert UNSPLIT not in COUNTS
@@ -36,10 +37,7 @@ def test_random_kills_in_a_chain_lose_and_double_no_part(tmp_path, monkeypatch, 
             made.append(result)
             if result.index % 12 == 5:
                 pids = [
-                    process.process.pid
-                    for subject in supervisors
-                    for worker, process in list(subject._workforce._processes.items())
-                    if worker in subject._workforce.attached
+                    pid for subject in supervisors for pid in workers_of(subject, attached=True)
                 ]
                 server = forkserver._forkserver._forkserver_pid
                 victims = pids if pids and rng.random() < 0.9 else [server]

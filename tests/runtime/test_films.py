@@ -161,7 +161,8 @@ def test_results_are_drawn_and_failed_frames_are_not(tmp_path, job):
         frames = [
             frame.to_ndarray(format="bgr24").astype(int) for frame in container.decode(video=0)
         ]
-    coloured = [bool((frame.max(axis=2) - frame.min(axis=2) > 80).any()) for frame in frames]
+    upper = [frame[: SIZE[0] * 3 // 4] for frame in frames]  # the rest is coloured anyhow
+    coloured = [bool((part.max(axis=2) - part.min(axis=2) > 80).any()) for part in upper]
     assert coloured == [True, True, True, False, True, True, True, True]
 
 
