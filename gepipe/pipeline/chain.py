@@ -1,6 +1,6 @@
 """Runs a chain of models: a supervisor for each, in a thread of its own, and the join behind them.
 
-Each leg is an ordinary run, and so is the join; see `gepipe.pipeline.course` for what is between.
+Each leg is an ordinary run, and so is the join; see `gepipe.pipeline.chainrun` for what is between.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gepipe.errors import ClosedError
-from gepipe.pipeline.course import Course
+from gepipe.pipeline.chainrun import ChainRun
 from gepipe.runtime.options import Start
 from gepipe.runtime.statistics import Statistics
 
@@ -54,7 +54,7 @@ class Chain:
         self._legs = tuple(legs)
         self._join = join
         self._names = names
-        self._run: Course | None = None
+        self._run: ChainRun | None = None
         self._closed = False
 
     # --- for the caller ---------------------------------------------------------------------------
@@ -87,7 +87,7 @@ class Chain:
         """
         if self._closed:
             raise ClosedError("this chain is closed")
-        self._run = run = Course(
+        self._run = run = ChainRun(
             self._legs, self._join, start, emit, singles=self._singles, keep=self._keep
         )
         try:

@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from gepipe.io.failures import Failure
 from gepipe.io.source import Entry
-from gepipe.pipeline.portions import Portions
+from gepipe.pipeline.partbatches import PartBatches
 from gepipe.runtime.events import Outcome
 from gepipe.runtime.memory import Shapes
 
@@ -99,7 +99,7 @@ class Fan(Generic[K]):
 
     def __init__(
         self,
-        portions: Portions[Part[K]],
+        batches: PartBatches[Part[K]],
         finish: Callable[[Open[K], Result], None],
         *,
         single: bool = False,
@@ -107,14 +107,14 @@ class Fan(Generic[K]):
         """Begin without items.
 
         Args:
-            portions: Where parts wait for the leg behind.
+            batches: Where parts wait for the leg behind.
             finish: Called with each item that is finished, and what became of it.
             single: Whether an item has exactly one part.
         """
         self.items = self.parts = self.nbytes = 0
         self.good_parts = self.failed_parts = self.marred_items = 0
         self.first_failed = ""
-        self._portions = portions
+        self._batches = batches
         self._finish = finish
         self._single = single
         self._given: deque[Part[K]] = deque()  # in the order in which their outcomes will come
@@ -138,7 +138,7 @@ class Fan(Generic[K]):
         self.parts += len(parts)
         self._added += len(parts)
         for number, its in enumerate(shapes):
-            self._portions.add(Part(item, number), its)
+            self._batches.add(Part(item, number), its)
         self._since_closed += len(parts)
         self._nbytes_since_closed += item.nbytes
         if self._since_closed >= _CLOSED_AFTER or self._nbytes_since_closed >= _CLOSED_AFTER_NBYTES:
@@ -158,19 +158,19 @@ class Fan(Generic[K]):
 
     def take(self, count: int) -> tuple[list[Entry], bool]:
         """Return up to `count` parts for the leg behind, and whether their batch is whole."""
-        parts, sealed = self._portions.take(count)
+        parts, sealed = self._batches.take(count)
         self._given.extend(parts)
         return [_entry(part) for part in parts], sealed
 
     @property
     def waiting(self) -> bool:
         """Whether `take` would give something."""
-        return bool(self._portions)
+        return bool(self._batches)
 
     @property
     def moving(self) -> bool:
         """Whether a part will have an outcome even if no further item comes."""
-        return self._added - self._over > self._portions.held
+        return self._added - self._over > self._batches.held
 
     def next_part(self) -> Part[K]:
         """Return the part that the next outcome of the leg behind belongs to."""
@@ -189,7 +189,7 @@ class Fan(Generic[K]):
             self._end(item)
 
     def _close(self) -> None:
-        self._portions.close()
+        self._batches.close()
         self._since_closed = self._nbytes_since_closed = 0
 
     def _end(self, item: Open[K]) -> None:

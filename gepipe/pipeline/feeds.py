@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gepipe.errors import ConfigError, InternalError
 from gepipe.io.videos import VideoFiles
-from gepipe.pipeline.course import GROUPS
+from gepipe.pipeline.chainrun import GROUPS
 from gepipe.runtime.feed import Feed, ListedFeed, ThreadedFeed
 from gepipe.spec.parts import name_of
 from gepipe.video.feed import VideoFeed

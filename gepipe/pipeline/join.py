@@ -17,7 +17,7 @@ from gepipe.ops.op import Op
 from gepipe.ops.parts import Gathered as Value
 from gepipe.pipeline.fan import is_broken
 from gepipe.pipeline.meta import decode
-from gepipe.pipeline.stash import taken_out
+from gepipe.pipeline.payloadstore import taken_out
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

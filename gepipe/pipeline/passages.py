@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from gepipe.io.source import Entry
-from gepipe.pipeline.stash import Stash
+from gepipe.pipeline.payloadstore import PayloadStore
 from gepipe.runtime.events import Outcome
 from gepipe.runtime.feed import Feed, Portion
 from gepipe.runtime.limits import told
@@ -36,7 +36,7 @@ class FirstFeed(Feed):
         self.error: Exception | None = None
         self._feed = feed
         self._payloads: dict[int, Any] = {}
-        self._stash = Stash()
+        self._store = PayloadStore()
         self._next = first
 
     def take(self, count: int) -> Portion:
@@ -54,7 +54,7 @@ class FirstFeed(Feed):
 
     def payload(self, index: int) -> Any:
         """Return what stands for an item's payload from here on; once."""
-        return self._stash.put(index, self._payloads.pop(index))
+        return self._store.put(index, self._payloads.pop(index))
 
     def settled(self, outcomes: Sequence[Outcome]) -> None:
         """Nothing: what leaves the first leg has not left the chain."""
@@ -62,7 +62,7 @@ class FirstFeed(Feed):
     def over(self, outcomes: Sequence[Outcome]) -> None:
         """Learn of items that have left the chain."""
         for outcome in outcomes:
-            self._stash.drop(outcome.index)
+            self._store.drop(outcome.index)
         self._feed.settled(outcomes)
 
     def used(self, seqs: Sequence[int]) -> None:
@@ -75,7 +75,7 @@ class FirstFeed(Feed):
 
     def close(self) -> None:
         """Let go of what is kept; the feed itself is the caller's."""
-        self._stash.close()
+        self._store.close()
 
 
 class _Passage(Feed):

@@ -20,7 +20,7 @@ from gepipe.ops.op import Op
 from gepipe.ops.parts import Part, Splitter
 from gepipe.pipeline.meta import decode, encode
 from gepipe.pipeline.objects import to_bytes
-from gepipe.pipeline.stash import taken_out
+from gepipe.pipeline.payloadstore import taken_out
 from gepipe.tensors import TensorSpec
 
 if TYPE_CHECKING:

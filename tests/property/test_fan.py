@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gepipe.io.failures import Failure
 from gepipe.io.sink import Record
 from gepipe.pipeline.fan import Fan, is_broken, result_of
-from gepipe.pipeline.portions import LivePortions, SealedPortions
+from gepipe.pipeline.partbatches import LiveBatches, SealedBatches
 
 BATCH, GROUP = 3, 4
 SHAPES = st.sampled_from([((1,),), ((2,),), ((3,),)])
@@ -30,9 +30,9 @@ def split(index, shapes):
 class Leg:
     """Stands for the leg behind: takes batches, and gives outcomes in the order of the parts."""
 
-    def __init__(self, portions, items, *, first=0) -> None:
+    def __init__(self, batches, items, *, first=0) -> None:
         self.finished = {}
-        self.fan = Fan(portions, self._finish)
+        self.fan = Fan(batches, self._finish)
         self.batches: list[list[tuple]] = [[]]
         self._arriving = deque(enumerate(items[first:], first))
         self._owed: deque[tuple[int, str, bytes]] = deque()
@@ -105,7 +105,7 @@ def check(leg, items, first=0):
 @given(ITEMS, MOVES)
 @settings(max_examples=200, deadline=None)
 def test_every_part_comes_back_to_its_place_and_batches_depend_on_the_items_alone(items, moves):
-    leg, plain = Leg(SealedPortions(BATCH), items), Leg(SealedPortions(BATCH), items)
+    leg, plain = Leg(SealedBatches(BATCH), items), Leg(SealedBatches(BATCH), items)
     for move in moves:
         leg.move(move)
     leg.finish()
@@ -118,7 +118,7 @@ def test_every_part_comes_back_to_its_place_and_batches_depend_on_the_items_alon
 @given(ITEMS, MOVES)
 @settings(max_examples=200, deadline=None)
 def test_live_items_lose_nothing_either(items, moves):
-    leg = Leg(LivePortions(BATCH), items)
+    leg = Leg(LiveBatches(BATCH), items)
     for move in moves:
         leg.move(move)
     leg.finish()
@@ -130,7 +130,7 @@ def test_live_items_lose_nothing_either(items, moves):
 @settings(max_examples=200, deadline=None)
 def test_a_run_that_goes_on_at_a_group_has_the_batches_of_the_whole_run(items, group):
     first = min(group * GROUP, len(items) // GROUP * GROUP)
-    whole, rest = Leg(SealedPortions(BATCH), items), Leg(SealedPortions(BATCH), items, first=first)
+    whole, rest = Leg(SealedBatches(BATCH), items), Leg(SealedBatches(BATCH), items, first=first)
     whole.finish()
     rest.finish()
 
@@ -146,7 +146,7 @@ def test_a_run_that_goes_on_at_a_group_has_the_batches_of_the_whole_run(items, g
 def test_bytes_close_batches_by_the_items_alone_and_are_let_go_of(items, moves):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gepipe.pipeline.fan._CLOSED_AFTER_NBYTES", 25)
-        leg, plain = Leg(SealedPortions(BATCH), items), Leg(SealedPortions(BATCH), items)
+        leg, plain = Leg(SealedBatches(BATCH), items), Leg(SealedBatches(BATCH), items)
         for move in moves:
             leg.move(move)
             owed = len(leg._owed)
@@ -163,7 +163,7 @@ def test_bytes_close_batches_by_the_items_alone_and_are_let_go_of(items, moves):
 @settings(max_examples=100, deadline=None)
 def test_parts_of_parts_close_their_groups_in_turn(counts):
     """A group is over when all its parts are out, before any part of the next is: once for each."""
-    fan: Fan[int] = Fan(SealedPortions(BATCH), lambda *_: None)
+    fan: Fan[int] = Fan(SealedBatches(BATCH), lambda *_: None)
     over = settled = 0
 
     def look() -> None:
@@ -189,8 +189,8 @@ def test_parts_of_parts_close_their_groups_in_turn(counts):
 
 def test_the_only_part_of_an_item_fails_it_at_any_depth() -> None:
     ends = []
-    outer: Fan = Fan(SealedPortions(1), lambda item, end: ends.append((item.key, end)), single=True)
-    inner: Fan = Fan(SealedPortions(1), lambda item, end: outer.settle(item.key, end), single=True)
+    outer: Fan = Fan(SealedBatches(1), lambda item, end: ends.append((item.key, end)), single=True)
+    inner: Fan = Fan(SealedBatches(1), lambda item, end: outer.settle(item.key, end), single=True)
     for key, end in enumerate([("read", "nan", "holds NaN"), b"good"]):
         outer.add(key, "", b"", split(key, [()]))
         outer.take(1)
@@ -204,8 +204,8 @@ def test_the_only_part_of_an_item_fails_it_at_any_depth() -> None:
 
 
 def test_parts_of_parts_that_fail_mar_one_item() -> None:
-    outer: Fan = Fan(SealedPortions(1), lambda *_: None)
-    inner: Fan = Fan(SealedPortions(1), lambda item, end: outer.settle(item.key, end))
+    outer: Fan = Fan(SealedBatches(1), lambda *_: None)
+    inner: Fan = Fan(SealedBatches(1), lambda item, end: outer.settle(item.key, end))
     for item in range(2):
         outer.add(item, "", b"", split(item, [(), ()]))
         for _ in range(2):

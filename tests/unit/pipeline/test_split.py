@@ -19,8 +19,8 @@ from gepipe.ops.resize import Resize
 from gepipe.ops.tensor import Normalize, ToTensor
 from gepipe.ops.user import Python
 from gepipe.pipeline.meta import decode, encode
+from gepipe.pipeline.payloadstore import PayloadStore, taken_out
 from gepipe.pipeline.split import Cut, CutReader, Split, tells_shapes
-from gepipe.pipeline.stash import Stash, taken_out
 from tests.chains import picture
 
 BOX = {"box": [0, 0, 8, 8], "n": 1}
@@ -182,16 +182,16 @@ def test_what_is_no_picture_is_said() -> None:
 
 
 def test_large_payloads_lie_where_other_processes_find_them() -> None:
-    stash, large = Stash(), bytes(range(256)) * 100
-    small = stash.put(1, b"small")
-    place = stash.put(2, large)
+    store, large = PayloadStore(), bytes(range(256)) * 100
+    small = store.put(1, b"small")
+    place = store.put(2, large)
 
     assert small == taken_out(small) == b"small"
     assert place != large
     assert taken_out(place) == large
     assert marshal.loads(marshal.dumps(place)) == place
-    stash.drop(1)
-    stash.drop(2)
+    store.drop(1)
+    store.drop(2)
     with pytest.raises(ItemError, match="the input is gone"):
         taken_out(place)
 
@@ -201,17 +201,17 @@ def _descriptors() -> int:
 
 
 def test_large_payloads_share_descriptors_and_go_with_the_last_of_them() -> None:
-    before, stash = _descriptors(), Stash()
+    before, store = _descriptors(), PayloadStore()
     payloads = [bytes([number % 256]) * (20_000 + number) for number in range(400)]
-    places = [stash.put(number, payload) for number, payload in enumerate(payloads)]
+    places = [store.put(number, payload) for number, payload in enumerate(payloads)]
 
     assert [taken_out(place) for place in places] == payloads
     assert _descriptors() - before < 20
     for number in range(399):
-        stash.drop(number)
+        store.drop(number)
     assert _descriptors() - before == 1
     assert taken_out(places[399]) == payloads[399]
-    stash.drop(399)
-    assert taken_out(stash.put(400, payloads[0])) == payloads[0]
-    stash.close()
+    store.drop(399)
+    assert taken_out(store.put(400, payloads[0])) == payloads[0]
+    store.close()
     assert _descriptors() == before

@@ -20,10 +20,10 @@ _SMALL: Final = 16 << 10
 #: a process has a thousand descriptors by default.
 _SHARED: Final = 32
 _SHARED_NBYTES: Final = 16 << 20
-_MARK: Final = "gepipe.stash"
+_MARK: Final = "gepipe.payload"
 
 
-class Stash:
+class PayloadStore:
     """Payloads by item. Each is kept until it is dropped, and those that share its descriptor are.
 
     Safe in any thread.

@@ -13,7 +13,7 @@ from gepipe.errors import Interrupted, WorkerError
 from gepipe.io.failures import Failure
 from gepipe.io.sink import Record
 from gepipe.io.source import Entry
-from gepipe.pipeline.course import Course
+from gepipe.pipeline.chainrun import ChainRun
 from gepipe.runtime.feed import ListedFeed
 from gepipe.runtime.options import Start
 from tests.support import pause
@@ -76,7 +76,7 @@ def joining(seq, entry):
     return Record(seq, entry.source, entry.payload[1])
 
 
-def course(counts, *legs, at_once=BATCH):
+def chain_run(counts, *legs, at_once=BATCH):
     out: list = []
     legs = legs or (Leg(splitting(counts), at_once), Leg(reading))
 
@@ -86,7 +86,7 @@ def course(counts, *legs, at_once=BATCH):
         return Start(ListedFeed(iter(entries), len(entries)))
 
     singles = [False] * (len(legs) - 1)
-    return Course(legs, Leg(joining), start, out.extend, singles=singles, keep=False), out
+    return ChainRun(legs, Leg(joining), start, out.extend, singles=singles, keep=False), out
 
 
 def run(subject) -> None:
@@ -114,7 +114,7 @@ def run(subject) -> None:
     ids=["few", "thousands", "none", "unsplit", "mixed", "nothing"],
 )
 def test_all_comes_out_in_order_however_much_is_emitted_at_once(counts, at_once) -> None:
-    subject, out = course(counts, at_once=at_once)
+    subject, out = chain_run(counts, at_once=at_once)
     run(subject)
 
     assert [record.index for record in out] == list(range(len(counts)))
@@ -135,7 +135,7 @@ def test_bytes_between_the_legs_are_bounded_without_a_standstill(
     monkeypatch, facts, made, depth
 ) -> None:
     """However large an item is: of those larger than the room, one by one goes through."""
-    monkeypatch.setattr("gepipe.pipeline.course._NBYTES", 2000)
+    monkeypatch.setattr("gepipe.pipeline.chainrun._NBYTES", 2000)
     monkeypatch.setattr("gepipe.pipeline.passages._JOIN_NBYTES", 1000)
     monkeypatch.setattr("gepipe.pipeline.fan._CLOSED_AFTER_NBYTES", 500)
     counts, largest = [3, 0, 5, 1] * 10, 0
@@ -154,7 +154,7 @@ def test_bytes_between_the_legs_are_bounded_without_a_standstill(
         return Record(seq, entry.source, b"r" * made)
 
     middle = [Leg(again, 1)] * (depth - 2)
-    subject, out = course(counts, Leg(cut, 1), *middle, Leg(read, 1))
+    subject, out = chain_run(counts, Leg(cut, 1), *middle, Leg(read, 1))
     run(subject)
 
     assert [len(record.payload[1]) for record in out] == counts
@@ -163,7 +163,7 @@ def test_bytes_between_the_legs_are_bounded_without_a_standstill(
 
 
 def test_results_wait_where_the_join_is_slow(monkeypatch) -> None:
-    monkeypatch.setattr("gepipe.pipeline.course._NBYTES", 2000)
+    monkeypatch.setattr("gepipe.pipeline.chainrun._NBYTES", 2000)
     monkeypatch.setattr("gepipe.pipeline.passages._JOIN_NBYTES", 200)
     most = 0
 
@@ -177,7 +177,7 @@ def test_results_wait_where_the_join_is_slow(monkeypatch) -> None:
     def big(seq, entry):
         return Record(seq, entry.source, b"r" * 400)
 
-    subject, out = course([2] * 60, Leg(splitting([2] * 60)), Leg(big))
+    subject, out = chain_run([2] * 60, Leg(splitting([2] * 60)), Leg(big))
     subject._join = Join(joining)
     run(subject)
 
@@ -191,7 +191,7 @@ def test_three_legs_pass_groups_on() -> None:
     def again(seq, entry):
         return Record(seq, entry.source, marshal.dumps((b"mid", [(b"x", ((1,),))] * 2)))
 
-    subject, out = course(counts, Leg(splitting(counts), 64), Leg(again, 64), Leg(reading))
+    subject, out = chain_run(counts, Leg(splitting(counts), 64), Leg(again, 64), Leg(reading))
     run(subject)
 
     assert [len(record.payload[1]) for record in out] == counts
@@ -209,7 +209,7 @@ def test_the_error_of_a_leg_ends_all_and_is_the_one_that_is_raised(number) -> No
 
     legs = [Leg(splitting([3] * 100)), Leg(reading)]
     legs[number] = Leg(breaking)
-    subject, out = course([3] * 100, *legs)
+    subject, out = chain_run([3] * 100, *legs)
     with pytest.raises(WorkerError, match="200 workers"):
         run(subject)
     assert [record.index for record in out] == list(range(len(out)))
@@ -220,7 +220,7 @@ def test_a_model_that_does_not_open_ends_those_that_wait_for_it() -> None:
         def run(self, start, emit):  # noqa: ARG002
             raise WorkerError("does not open")
 
-    subject, out = course([3] * 10, Leg(splitting([3] * 10)), Closed(reading))
+    subject, out = chain_run([3] * 10, Leg(splitting([3] * 10)), Closed(reading))
     with pytest.raises(WorkerError, match="does not open"):
         run(subject)
     assert out == []

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from gepipe.errors import Interrupted
 from gepipe.io.failures import Failure
 from gepipe.pipeline.fan import Fan, result_of
+from gepipe.pipeline.partbatches import LiveBatches, SealedBatches
 from gepipe.pipeline.passages import FirstFeed, JoinFeed, PartFeed
-from gepipe.pipeline.portions import LivePortions, SealedPortions
 from gepipe.runtime.limits import told
 from gepipe.runtime.options import Start
 
@@ -39,7 +39,7 @@ _NBYTES: Final = 64 << 20
 _GLANCE_S: Final = 0.1
 
 
-class Course:
+class ChainRun:
     """One run of a chain.
 
     Attributes:
@@ -65,7 +65,7 @@ class Course:
         self.fans: list[Fan[Any]] = []
         self._legs, self._join = legs, join
         self._start, self._emit = start, emit
-        self._room = threading.Condition()
+        self._lock = threading.Condition()
         self.batches: list[int] = []
         self._open: dict[int, int] = {}
         self._given: Start | None = None
@@ -102,26 +102,26 @@ class Course:
 
     def _fail(self, error: BaseException) -> None:
         """Stop all, and keep why: what was first, but for what only follows from a stop."""
-        with self._room:
+        with self._lock:
             if self._error is None or (
                 isinstance(self._error, Interrupted) and not isinstance(error, Interrupted)
             ):
                 self._error = error
             self.stopping = True
-            self._room.notify_all()
+            self._lock.notify_all()
         for supervisor in (*self._legs, self._join):
             supervisor.request_stop()
 
     def _wait_for(self, ready: Callable[[], bool]) -> None:
         """Wait until `ready`; the lock is held."""
         if not ready():  # let the others see what this thread has done since it took the lock
-            self._room.notify_all()
+            self._lock.notify_all()
             for feed in self._feeds:
                 feed.wake()
         while not ready():
             if self.stopping:
                 raise Interrupted("stopped on request; what was written is an exact prefix")
-            self._room.wait(_GLANCE_S)
+            self._lock.wait(_GLANCE_S)
 
     # --- the beginning ----------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ class Course:
                 lambda batch: self._begin_leg(number, batch),
                 lambda outcomes: self._emitted(number, outcomes),
             )
-            with self._room:
+            with self._lock:
                 if number < len(self._feeds):
                     self._feeds[number].end()
                 elif self._last is not None:
@@ -141,32 +141,32 @@ class Course:
 
     def _begin_join(self, _: int) -> Start:
         """Ask for the items once all models are open; called in the caller's thread."""
-        with self._room:
+        with self._lock:
             self._wait_for(lambda: len(self._open) == len(self._legs))
         self.batches = [self._open[number] for number in range(len(self._legs))]
         first_batch = self.batches[0]
         self.group = first_batch * -(-_GROUP // first_batch)
         given = self._start(self.group)
-        with self._room:
+        with self._lock:
             self._first = FirstFeed(given.feed, given.first)
-            self._last = JoinFeed(self._first, given.first, self._room, keep=self._keep)
+            self._last = JoinFeed(self._first, given.first, self._lock, keep=self._keep)
             for number in range(1, len(self._legs)):
-                portions = LivePortions if given.feed.live else SealedPortions
+                batches = LiveBatches if given.feed.live else SealedBatches
                 fan: Fan[Any] = Fan(
-                    portions(self.batches[number]),
+                    batches(self.batches[number]),
                     self._finisher(number),
                     single=self._singles[number - 1],
                 )
                 self.fans.append(fan)
-                self._feeds.append(PartFeed(fan, self._room, given.feed))
+                self._feeds.append(PartFeed(fan, self._lock, given.feed))
             self._given = given
-            self._room.notify_all()
+            self._lock.notify_all()
             return Start(self._last, given.first, given.fresh, given.max_failures)
 
     def _begin_leg(self, number: int, batch: int) -> Start:
-        with self._room:
+        with self._lock:
             self._open[number] = batch
-            self._room.notify_all()
+            self._lock.notify_all()
             self._wait_for(lambda: self._given is not None)
             assert self._given is not None
             if number:
@@ -178,7 +178,7 @@ class Course:
 
     def _emitted(self, number: int, outcomes: Sequence[Outcome]) -> None:
         """Take outcomes of a leg, in its thread."""
-        with self._room:
+        with self._lock:
             for outcome in outcomes:
                 if number:
                     self._part_over(number, outcome)
@@ -187,7 +187,7 @@ class Course:
             if number < len(self._feeds):
                 self._feeds[number].wake()
             if number:  # once for all of them: who waits for room is woken for each call
-                self._room.notify_all()
+                self._lock.notify_all()
 
     def _item_over(self, outcome: Outcome) -> None:
         assert self._first is not None

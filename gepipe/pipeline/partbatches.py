@@ -10,7 +10,7 @@ from gepipe.runtime.memory import Shapes
 T = TypeVar("T")
 
 
-class Portions(Protocol[T]):
+class PartBatches(Protocol[T]):
     """Parts that wait for the next model.
 
     Attributes:
@@ -34,7 +34,7 @@ class Portions(Protocol[T]):
         ...
 
 
-class SealedPortions(Generic[T]):
+class SealedBatches(Generic[T]):
     """Batches that depend on the order of the parts alone, so that equal inputs give equal bytes.
 
     A batch leaves when it is full, or when all that is open is closed: after a number of items that
@@ -48,7 +48,7 @@ class SealedPortions(Generic[T]):
         self._whole: deque[list[T]] = deque()
 
     def add(self, part: T, shapes: Shapes) -> None:
-        """See `Portions.add`."""
+        """See `PartBatches.add`."""
         parts = self._open.setdefault(shapes, [])
         parts.append(part)
         self.held += 1
@@ -57,13 +57,13 @@ class SealedPortions(Generic[T]):
             self._whole.append(self._open.pop(shapes))
 
     def close(self) -> None:
-        """See `Portions.close`."""
+        """See `PartBatches.close`."""
         # Those of one shape after the other: a session that is given the same shape again is fast.
         self._whole.extend(self._open[shapes] for shapes in sorted(self._open))
         self._open, self.held = {}, 0
 
     def take(self, count: int) -> tuple[list[T], bool]:
-        """See `Portions.take`."""
+        """See `PartBatches.take`."""
         if not self._whole:
             return [], False
         parts = self._whole[0]
@@ -76,7 +76,7 @@ class SealedPortions(Generic[T]):
         return bool(self._whole)
 
 
-class LivePortions(Generic[T]):
+class LiveBatches(Generic[T]):
     """Batches of what has come so far, for items that come when they like."""
 
     held = 0
@@ -87,14 +87,14 @@ class LivePortions(Generic[T]):
         self._joining: Shapes | None = None  # the shape of the batch that is being filled
 
     def add(self, part: T, shapes: Shapes) -> None:
-        """See `Portions.add`."""
+        """See `PartBatches.add`."""
         self._waiting.setdefault(shapes, deque()).append(part)
 
     def close(self) -> None:
         """Nothing is held back."""
 
     def take(self, count: int) -> tuple[list[T], bool]:
-        """See `Portions.take`; those that have waited longest."""
+        """See `PartBatches.take`; those that have waited longest."""
         if count == self._batch:
             self._joining = None  # the one before has left
         if not self._waiting:
