@@ -48,6 +48,7 @@ class Crop(Splitter):
     """
 
     shorthand: ClassVar[str | None] = "of"
+    follows: ClassVar[str] = "yolo"
     of: str | None = None
     margin: float = 0.0
     height: int | None = None

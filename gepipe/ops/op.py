@@ -39,6 +39,9 @@ class Op:
     stage: ClassVar[Literal["pre", "mid", "post", "both"]] = "pre"
     #: Whether the operator keeps a state from item to item, and must be given them in order.
     ordered: ClassVar[bool] = False
+    #: An operator that it may stand behind, such as `yolo`; set where it reads what one before it
+    #: made, and not the model's outputs.
+    follows: ClassVar[str] = ""
     #: The field that a bare value goes to, as in `- threshold: 0.5`.
     shorthand: ClassVar[str | None] = None
     #: Read by the validation of the YAML, in the supervising process only.

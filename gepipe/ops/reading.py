@@ -97,6 +97,7 @@ class PageText(Op):
     """
 
     stage: ClassVar[Literal["pre", "mid", "post", "both"]] = "post"
+    follows: ClassVar[str] = "gather"
     of: str = "lines"
     join: str | None = " "
     min_confidence: float = 0.0

@@ -38,6 +38,7 @@ class Track(Op):
 
     stage: ClassVar[Literal["pre", "mid", "post", "both"]] = "post"
     ordered: ClassVar[bool] = True
+    follows: ClassVar[str] = "yolo"
     score: float = 0.25
     keep: int = 30
     match: float = 0.8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal
@@ -122,9 +122,21 @@ def _ops(role: str) -> PlainValidator:
     def validate(value: Any, info: ValidationInfo) -> tuple[Any, ...]:
         if not isinstance(value, list | tuple):
             raise problem(f"expected a list of operators, each after a -, got {shown(value)}")
-        return tuple(each(value, lambda entry: _op(entry, role, base_of(info))))
+        ops = tuple(each(value, lambda entry: _op(entry, role, base_of(info))))
+        _check_first(ops, value)
+        return ops
 
     return PlainValidator(validate)
+
+
+def _check_first(ops: Sequence[Any], value: Sequence[Any]) -> None:
+    """Refuse an operator that reads what another one made, where there is none before it."""
+    if ops and (before := getattr(ops[0], "follows", "")):
+        text = (
+            f"{ops[0].title.partition(' ')[0]} reads what an operator before it made, and here it "
+            f"comes first; put one before it, such as {before}"
+        )
+        raise problem(text, 0, *_name(value[0]))
 
 
 def _mid_ops(value: Any, info: ValidationInfo) -> tuple[Any, ...]:
@@ -155,6 +167,7 @@ def _mid_ops(value: Any, info: ValidationInfo) -> tuple[Any, ...]:
     ]
     if wrong:
         raise nested(wrong)
+    _check_first(ops, value)
     return ops
 
 

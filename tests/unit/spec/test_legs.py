@@ -53,6 +53,13 @@ def test_a_chain_falls_into_legs_that_keep_the_names() -> None:
     assert [type(op).__name__ for op in spec.splitters] == ["Crop"]
 
 
+@pytest.mark.parametrize(("op", "before"), [("track", "yolo"), ("page_text", "gather")])
+def test_what_reads_a_record_does_not_come_first(op, before) -> None:
+    stages = "{name: preprocess}, {name: inference}, {name: postprocess, ops: [OP]}"
+    with pytest.raises(ConfigError, match=rf"ops\[0\]\.{op}: {op} reads .* such as {before}"):
+        loads(f"stages: [{stages.replace('OP', op)}]")
+
+
 def test_a_pipeline_of_one_model_is_its_only_leg() -> None:
     text = "stages: [{name: preprocess}, {name: inference}, {name: postprocess}]"
     spec = loads(text)
@@ -93,6 +100,10 @@ def test_three_models_make_three_legs() -> None:
         (
             ("      - yolo\n", "      - gather\n"),
             "pipeline.yaml:14: stages.cut.ops[0]: parts are gathered in the post stage",
+        ),
+        (
+            ("      - yolo\n", ""),
+            "pipeline.yaml:14: stages.cut.ops[0].crop: crop reads what an operator before it made",
         ),
         (("    role: mid\n", "    role: pre\n"), "pipeline.yaml:10: stages.cut.stream_count"),
         (
