@@ -28,6 +28,8 @@ _ADDRESS: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://")
 _PASSWORD: Final = re.compile(r"(?<=://)([^\s/@:]*):[^\s/]*@")
 #: Protocols whose sender does not wait for the receiver.
 _LIVE: Final = (b"rtsp:", b"rtsps:", b"rtmp:", b"rtmps:", b"rtp:", b"udp:", b"srt:", b"tcp:")
+#: Number of Video4Linux among the kinds of devices.
+_CAMERA_MAJOR: Final = 81
 #: Share of the free memory that frames may take, and the most of it, unless told otherwise.
 _MEMORY_SHARE: Final = 8
 _MEMORY_MAX: Final = 1 << 29
@@ -164,11 +166,12 @@ def without_password(text: str) -> str:
 
 
 def is_camera(path: bytes) -> bool:
-    """Whether a path is a device."""
+    """Whether a path is a device of Video4Linux, as `/dev/video0` is and `/dev/zero` is not."""
     try:
-        return stat.S_ISCHR(os.stat(path).st_mode)  # noqa: PTH116 - bytes
+        status = os.stat(path)  # noqa: PTH116 - bytes
     except (OSError, ValueError):
         return False
+    return stat.S_ISCHR(status.st_mode) and os.major(status.st_rdev) == _CAMERA_MAJOR
 
 
 def is_video(path: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -55,6 +56,8 @@ class Address:
             raise ItemError(kind, f"cannot read {name!r}: {why}") from error
         if os.path.isdir(path):  # noqa: PTH112 - bytes
             raise ItemError("unreadable", f"{name!r} is a folder; expected a video")
+        if stat.S_ISCHR(status.st_mode):
+            raise ItemError("unreadable", f"{name!r} is a device, and no camera")
         if status.st_size == 0 and os.path.isfile(path):  # noqa: PTH113 - bytes
             raise ItemError("empty", f"{name!r} is an empty file")
         try:

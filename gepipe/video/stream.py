@@ -25,6 +25,7 @@ from gepipe.video.reel import too_large
 STALLED_MAX: Final = 250
 #: Pieces in a row that give no frame, behind which a video is given up.
 FRUITLESS_MAX: Final = 2000
+_KINDS: Final = {"video": "an attached picture"}
 _READ_ERRORS_MAX: Final = 16
 _MARGIN: Final = 1 << 20
 _PIXELS_MAX: Final = 2**31 - 1
@@ -126,7 +127,9 @@ class VideoStream:
             if not stream.disposition & type(stream.disposition).attached_pic
         ]
         if not pictures:
-            kinds = ", ".join(sorted({stream.type for stream in self._container.streams}))
+            kinds = ", ".join(  # a video that is left is a picture for the cover
+                sorted({_KINDS.get(each.type, each.type) for each in self._container.streams})
+            )
             holds = f"it holds {kinds}" if kinds else "it holds nothing"
             raise ItemError("decoder", f"{self.name!r} has no video stream; {holds}")
         stream = self._container.streams.best("video") or pictures[0]

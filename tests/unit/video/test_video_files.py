@@ -7,6 +7,7 @@ from fractions import Fraction
 from types import SimpleNamespace
 
 import av
+import cv2
 import numpy as np
 import pytest
 
@@ -160,6 +161,29 @@ def test_each_broken_file_fails_with_its_reason_and_the_others_go_on(tmp_path):
     assert "moov atom not found" in texts[0]
     assert "no video stream; it holds audio" in texts[3]
     assert watcher.shown == list(range(10)) * 2
+
+
+def test_a_picture_for_the_cover_is_no_video(tmp_path):
+    path = tmp_path / "song.mp4"
+    with av.open(str(path), "w") as container:
+        sound = container.add_stream("aac", rate=44100)
+        cover = container.add_stream("mjpeg")
+        cover.width = cover.height = 64
+        cover.pix_fmt = "yuvj420p"
+        cover.disposition = av.stream.Disposition.attached_pic
+        packet = av.Packet(cv2.imencode(".jpg", np.zeros((64, 64, 3), np.uint8))[1].tobytes())
+        packet.stream, packet.pts, packet.dts = cover, 0, 0
+        container.start_encoding()
+        container.mux(packet)
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), "fltp", "mono")
+        frame.rate = 44100
+        container.mux(sound.encode(frame))
+        container.mux(sound.encode(None))
+
+    ((_, kind, text),) = watch(path).failures
+
+    assert kind == "decoder"
+    assert text.endswith("has no video stream; it holds an attached picture, audio")
 
 
 def test_an_unknown_codec_is_a_failure_and_not_no_frames(tmp_path):
