@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from gepipe.room import Room
+from gepipe.unshaped import UnshapedBuffer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,14 +48,16 @@ class OutputShapes:
         self._follow = False
 
 
-def opened(outputs: Mapping[str, NDArray[Any] | Room], rows: Rows) -> dict[str, NDArray[Any]]:
+def opened(
+    outputs: Mapping[str, NDArray[Any] | UnshapedBuffer], rows: Rows
+) -> dict[str, NDArray[Any]]:
     """Return the arrays that results go to, once the shapes of their rows are known.
 
     Raises:
         ItemError: There is no room for them.
     """
     return {
-        name: array.open(row) if isinstance(array, Room) else array
+        name: array.open(row) if isinstance(array, UnshapedBuffer) else array
         for (name, array), row in zip(outputs.items(), rows, strict=True)
     }
 

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gepipe.engines.lengths import Lengths
-    from gepipe.room import Room
     from gepipe.tensors import TensorSpec, Variants
+    from gepipe.unshaped import UnshapedBuffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Engine(Protocol):
     def submit(
         self,
         inputs: Mapping[str, NDArray[Any]],
-        outputs: Mapping[str, NDArray[Any] | Room],
+        outputs: Mapping[str, NDArray[Any] | UnshapedBuffer],
         count: int,
     ) -> Any:
         """Start the inference of `count` rows.

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gepipe.engines.engine import EngineOptions
-    from gepipe.room import Room
     from gepipe.tensors import Variants
+    from gepipe.unshaped import UnshapedBuffer
 
 _PROVIDER: Final = "CPUExecutionProvider"
 #: ONNX Runtime's names of element types, where they differ from NumPy's.
@@ -92,7 +92,7 @@ class OnnxEngine:
     def submit(
         self,
         inputs: Mapping[str, NDArray[Any]],
-        outputs: Mapping[str, NDArray[Any] | Room],
+        outputs: Mapping[str, NDArray[Any] | UnshapedBuffer],
         count: int,
     ) -> None:
         """Execute `count` rows; the call returns when the outputs are filled."""
@@ -129,7 +129,7 @@ class OnnxEngine:
     def _submit_open(
         self,
         inputs: Mapping[str, NDArray[Any]],
-        outputs: Mapping[str, NDArray[Any] | Room],
+        outputs: Mapping[str, NDArray[Any] | UnshapedBuffer],
         count: int,
     ) -> None:
         rows = self._shapes.of(inputs)

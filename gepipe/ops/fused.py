@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from gepipe.ops.decode import DecodeImage
     from gepipe.ops.op import Meta, Op
-    from gepipe.room import Room
+    from gepipe.unshaped import UnshapedBuffer
 
 #: A look-up copies bits, so the table may go by any type of the same size that OpenCV knows.
 _STAND_IN = {1: np.uint8, 2: np.uint16, 4: np.int32, 8: np.float64}
@@ -114,7 +114,7 @@ class FusedTensor:
         )
 
     def write(
-        self, image: NDArray[np.uint8], name: str, row: NDArray[Any] | Room, *, swap: bool
+        self, image: NDArray[np.uint8], name: str, row: NDArray[Any] | UnshapedBuffer, *, swap: bool
     ) -> None:
         """Write an image into its row.
 

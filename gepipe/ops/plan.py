@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gepipe.ops.fused import FusedImage, FusedTensor
-    from gepipe.room import Room
+    from gepipe.unshaped import UnshapedBuffer
 
 
 class PreProgram:
@@ -63,7 +63,9 @@ class PreProgram:
             if self._tail:
                 self._tensor = FusedTensor(self._tail)
 
-    def __call__(self, value: Any, meta: Meta, rows: Mapping[str, NDArray[Any] | Room]) -> None:
+    def __call__(
+        self, value: Any, meta: Meta, rows: Mapping[str, NDArray[Any] | UnshapedBuffer]
+    ) -> None:
         """Process one item and write it into its rows.
 
         Args:

@@ -9,13 +9,13 @@ import numpy as np
 
 from gepipe.errors import ItemError
 from gepipe.plugins import did_you_mean
-from gepipe.room import Room
 from gepipe.tensors import DYNAMIC
+from gepipe.unshaped import UnshapedBuffer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Rows = Mapping[str, NDArray[Any] | Room]
+    Rows = Mapping[str, NDArray[Any] | UnshapedBuffer]
 
 
 def write_rows(value: Any, rows: Rows) -> None:
@@ -49,13 +49,15 @@ def write_rows(value: Any, rows: Rows) -> None:
         _write_row(name, row, value[name])
 
 
-def opened(name: str, row: NDArray[Any] | Room, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+def opened(
+    name: str, row: NDArray[Any] | UnshapedBuffer, dtype: str, shape: tuple[int, ...]
+) -> NDArray[Any]:
     """Return the array to write into: the row itself, or its room at this shape.
 
     Raises:
         ItemError: Such an array does not fit.
     """
-    if isinstance(row, Room):
+    if isinstance(row, UnshapedBuffer):
         if dtype != row.dtype or not row.takes(shape):
             raise mismatch(name, row, dtype, shape)
         return row.one(shape)
@@ -64,7 +66,9 @@ def opened(name: str, row: NDArray[Any] | Room, dtype: str, shape: tuple[int, ..
     return row
 
 
-def mismatch(name: str, row: NDArray[Any] | Room, dtype: str, shape: tuple[int, ...]) -> ItemError:
+def mismatch(
+    name: str, row: NDArray[Any] | UnshapedBuffer, dtype: str, shape: tuple[int, ...]
+) -> ItemError:
     """Return the error for an array that does not fit its row, with what to do about it."""
     hint, (takes, extents) = "", _described(row)
     if not _fits(shape, row.shape):
@@ -82,8 +86,8 @@ def mismatch(name: str, row: NDArray[Any] | Room, dtype: str, shape: tuple[int, 
     )
 
 
-def _described(row: NDArray[Any] | Room) -> tuple[str, str]:
-    dtype = row.dtype if isinstance(row, Room) else row.dtype.name
+def _described(row: NDArray[Any] | UnshapedBuffer) -> tuple[str, str]:
+    dtype = row.dtype if isinstance(row, UnshapedBuffer) else row.dtype.name
     extents = ", ".join("any" if extent == DYNAMIC else str(extent) for extent in row.shape)
     return dtype, f"[{extents}]"
 
@@ -94,7 +98,7 @@ def _fits(shape: Sequence[int], row: Sequence[int]) -> bool:
     )
 
 
-def _write_row(name: str, row: NDArray[Any] | Room, value: Any) -> None:
+def _write_row(name: str, row: NDArray[Any] | UnshapedBuffer, value: Any) -> None:
     if isinstance(value, bytes | bytearray | memoryview | str):
         takes, extents = _described(row)
         raise ItemError(

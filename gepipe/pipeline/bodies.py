@@ -23,7 +23,7 @@ from gepipe.runtime.worker import ModelInfo
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gepipe.room import Room
+    from gepipe.unshaped import UnshapedBuffer
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class PreBody:
         """Take memory that payloads point into."""
         _hand_over(buffer, self.reader)
 
-    def write(self, payload: Any, rows: Mapping[str, NDArray[Any] | Room]) -> bytes:
+    def write(self, payload: Any, rows: Mapping[str, NDArray[Any] | UnshapedBuffer]) -> bytes:
         """See `gepipe.runtime.worker.Writer`."""
         facts = getattr(self.reader, "facts", None)
         meta: dict[str, Any] = {} if facts is None else facts(payload)
@@ -99,7 +99,7 @@ class InferBody:
     def submit(
         self,
         inputs: Mapping[str, NDArray[Any]],
-        outputs: Mapping[str, NDArray[Any] | Room],
+        outputs: Mapping[str, NDArray[Any] | UnshapedBuffer],
         count: int,
     ) -> Any:
         """See `gepipe.engines.engine.Engine.submit`."""

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gepipe.errors import BackendError
-from gepipe.room import Room
 from gepipe.runtime.limits import told
 from gepipe.tensors import ALIGNMENT, TensorSpec
+from gepipe.unshaped import UnshapedBuffer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -180,30 +180,30 @@ class Slots:
         if self._views:
             return self._views[slot]
         return {
-            name: room.open(tuple(shape))
-            for (name, room), shape in zip(self.rooms(slot).items(), shapes or (), strict=True)
+            name: buffer.open(tuple(shape))
+            for (name, buffer), shape in zip(self.unshaped(slot).items(), shapes or (), strict=True)
         }
 
-    def row(self, slot: int, row: int) -> Mapping[str, NDArray[Any] | Room]:
-        """Return name to array of one row, or to room for it where its shape is open."""
+    def row(self, slot: int, row: int) -> Mapping[str, NDArray[Any] | UnshapedBuffer]:
+        """Return name to array of one row, or to memory for it where its shape is open."""
         if not self._views:
-            return {name: room.part(row, row + 1) for name, room in self.rooms(slot).items()}
+            return {name: buffer.part(row, row + 1) for name, buffer in self.unshaped(slot).items()}
         # The ellipsis keeps a row of rank 0 a view.
         return {name: view[row, ...] for name, view in self._views[slot].items()}
 
-    def rooms(self, slot: int) -> Mapping[str, Room]:
-        """Return name to room for a batch of a shape that is yet to be settled."""
+    def unshaped(self, slot: int) -> Mapping[str, UnshapedBuffer]:
+        """Return name to memory for a batch of a shape that is yet to be settled."""
         layout, start = self.layout, slot * self.layout.slot_nbytes
         return {
-            spec.name: Room(self._memory(start + offset, nbytes), spec.row, layout.batch)
+            spec.name: UnshapedBuffer(self._memory(start + offset, nbytes), spec.row, layout.batch)
             for spec, offset, nbytes in zip(
                 layout.tensors, layout.offsets, layout.capacities, strict=True
             )
         }
 
     def _view(self, slot: int, rows: Shapes) -> Mapping[str, NDArray[Any]]:
-        pairs = zip(self.rooms(slot).items(), rows, strict=True)
-        return {name: room.open(row) for (name, room), row in pairs}
+        pairs = zip(self.unshaped(slot).items(), rows, strict=True)
+        return {name: buffer.open(row) for (name, buffer), row in pairs}
 
     def _memory(self, start: int, nbytes: int) -> NDArray[Any]:
         import numpy as np

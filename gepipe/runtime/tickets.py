@@ -84,12 +84,12 @@ def _serve_rows(
 ) -> None:
     while (message := post.receive()) is not None:
         ticket, slot, rows, seqs, extras, shapes = message
-        rooms = None
+        buffers = None
         views: Mapping[str, Any] = {}
         results: list[Any] = []
         start = perf_counter_ns()
         if slots is not None and shapes is None and slots.layout.is_open:
-            rooms = slots.rooms(slot)
+            buffers = slots.unshaped(slot)
         elif slots is not None:
             try:
                 views = slots.view(slot, shapes)
@@ -97,11 +97,11 @@ def _serve_rows(
                 results = [fault_of(error)] * len(rows)
         for row, seq, extra in zip(rows[len(results) :], seqs, extras, strict=not results):
             line.begin(seq)
-            if rooms is None:
+            if buffers is None:
                 # The ellipsis keeps a row of rank 0 a view.
                 row_views = {name: view[row, ...] for name, view in views.items()}
             else:
-                row_views = {name: room.part(row, row + 1) for name, room in rooms.items()}
+                row_views = {name: buffer.part(row, row + 1) for name, buffer in buffers.items()}
             try:
                 result = call(extra, row_views) if payload_first else call(row_views, extra)
                 if type(result) is not bytes:
@@ -115,20 +115,20 @@ def _serve_rows(
         busy_ns = perf_counter_ns() - start
         line.begin(-1)
         reply = (ticket, busy_ns, results)
-        if not post.send(reply if rooms is None else (*reply, settled(row_views))):
+        if not post.send(reply if buffers is None else (*reply, settled(row_views))):
             return
 
 
 def settled(rows: Mapping[str, Any]) -> Shapes | None:
-    """Return the shapes that rooms have got; None where one has none: nothing was written."""
-    shapes = tuple(room.row for room in rows.values())
+    """Return the shapes that buffers have got; None where one has none: nothing was written."""
+    shapes = tuple(buffer.row for buffer in rows.values())
     return None if None in shapes else shapes
 
 
 def _serve_batches(
     channel: WorkerChannel, line: Line, inputs: Slots, outputs: Slots, stage: Runner
 ) -> None:
-    # Ticket, seq, start, rooms of the outputs, and the engine's token or the error that there is
+    # Ticket, seq, start, buffers of the outputs, and the engine's token or the error that there is
     # instead of one: replies leave in the order of the tickets.
     pending: deque[tuple[int, int, int, Mapping[str, Any], Any]] = deque()
     opened = outputs.layout.is_open
@@ -173,9 +173,9 @@ def _serve_batches(
 
 
 def _outputs(outputs: Slots, slot: int, first: int, last: int) -> Mapping[str, Any]:
-    """Return name to array of the rows [first, last), or to the room for them."""
+    """Return name to array of the rows [first, last), or to the memory for them."""
     if outputs.layout.is_open:
-        return {name: room.part(first, last) for name, room in outputs.rooms(slot).items()}
+        return {name: buffer.part(first, last) for name, buffer in outputs.unshaped(slot).items()}
     return {name: view[first:last] for name, view in outputs[slot].items()}
 
 

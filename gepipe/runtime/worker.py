@@ -28,8 +28,8 @@ from gepipe.tensors import TensorSpec
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gepipe.room import Room
     from gepipe.runtime.events import Role
+    from gepipe.unshaped import UnshapedBuffer
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Writer(Protocol):
     def setup(self) -> None:
         """Load what the stage needs; called once in the worker."""
 
-    def write(self, payload: Any, rows: Mapping[str, NDArray[Any] | Room]) -> bytes:
+    def write(self, payload: Any, rows: Mapping[str, NDArray[Any] | UnshapedBuffer]) -> bytes:
         """Make an item's tensors in place.
 
         Args:
@@ -104,7 +104,7 @@ class Runner(Protocol):
     def submit(
         self,
         inputs: Mapping[str, NDArray[Any]],
-        outputs: Mapping[str, NDArray[Any] | Room],
+        outputs: Mapping[str, NDArray[Any] | UnshapedBuffer],
         count: int,
     ) -> Any:
         """Start the inference of `count` rows; see `gepipe.engines.engine.Engine.submit`."""

@@ -13,8 +13,8 @@ import pytest
 import gepipe
 from gepipe.engines.engine import EngineOptions
 from gepipe.engines.onnx import OnnxEngine
-from gepipe.room import Room
 from gepipe.tensors import TensorSpec, Variants
+from gepipe.unshaped import UnshapedBuffer
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ROOT / "samples/models"
@@ -106,7 +106,7 @@ def test_lines_read_in_a_batch_and_one_by_one_agree() -> None:
     memory = np.zeros(4 * engine.largest[0], np.uint8)
 
     def read(x):
-        room = Room(memory, engine.outputs[0].row, len(x))
+        room = UnshapedBuffer(memory, engine.outputs[0].row, len(x))
         engine.collect(engine.submit({"x": x}, {engine.outputs[0].name: room}, len(x)))
         return room.open(room.row).copy()
 

@@ -24,8 +24,8 @@ from gepipe.ops.image import CenterCrop, Letterbox, Pad
 from gepipe.ops.plan import plan_pre
 from gepipe.ops.resize import Resize
 from gepipe.ops.tensor import Cast, Normalize, ToTensor
-from gepipe.room import Room
 from gepipe.tensors import TensorSpec
+from gepipe.unshaped import UnshapedBuffer
 
 MEAN_LEVELS, MAX_LEVELS = 1.5, 64.0
 
@@ -98,7 +98,7 @@ def both(ops, data):
 def opened(program, data, value):
     """What the program writes into room for a row of any shape, 100 bytes more than it needs."""
     memory = np.full(value.nbytes + 100, 77, np.uint8)
-    room = Room(memory, TensorSpec("x", value.dtype.name, (-1,) * value.ndim), 1)
+    room = UnshapedBuffer(memory, TensorSpec("x", value.dtype.name, (-1,) * value.ndim), 1)
     program(data, {}, {"x": room})
     assert room.row == value.shape
     assert (memory[value.nbytes :] == 77).all()

@@ -20,7 +20,7 @@ BASE = {
     "bundle",
     "quantities",
     "regular",
-    "room",
+    "unshaped",
 }
 MIDDLE = {"spec", "ops", "io"}
 ALLOWED = {
@@ -32,7 +32,7 @@ ALLOWED = {
     "regular": {"errors"},
     "quantities": {"errors"},
     "bundle": {"errors", "plugins"},
-    "room": {"errors", "tensors"},
+    "unshaped": {"errors", "tensors"},
     "ops": BASE | {"ops"},
     "io": BASE | {"io", "ops"},
     "spec": BASE | {"bundle", "spec", "ops", "io"},  # which pipelines are ready

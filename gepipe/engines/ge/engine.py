@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gepipe.engines.engine import EngineOptions
     from gepipe.engines.ge.memory import PoolStatistics
     from gepipe.engines.ge.run import Batch
-    from gepipe.room import Room
+    from gepipe.unshaped import UnshapedBuffer
 
 _OPTIONS: Final = ("device", "profile", "mode", "shapes")
 
@@ -123,7 +123,7 @@ class GeEngine:
     def submit(
         self,
         inputs: Mapping[str, NDArray[Any]],
-        outputs: Mapping[str, NDArray[Any] | Room],
+        outputs: Mapping[str, NDArray[Any] | UnshapedBuffer],
         count: int,
     ) -> Batch:
         """Start the inference of `count` rows: they are copied, padded and split as needed."""

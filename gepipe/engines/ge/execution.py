@@ -29,7 +29,7 @@ from gepipe.engines.ge.shapes import Shapes
 from gepipe.engines.ge.warmup import LONG_S, warm_up
 from gepipe.engines.gears import portions
 from gepipe.errors import BackendError, DeviceError, DeviceTimeoutError, TensorMismatchError
-from gepipe.room import Room
+from gepipe.unshaped import UnshapedBuffer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,20 +71,23 @@ class Execution:
         return self._shapes
 
     def submit(
-        self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any] | Room], count: int
+        self,
+        inputs: Sequence[NDArray[Any]],
+        outputs: Sequence[NDArray[Any] | UnshapedBuffer],
+        count: int,
     ) -> Batch:
         """Start a batch; see `gepipe.engines.engine.Engine.submit`."""
         if self.lost is not None:
             raise self.lost
         rows = tuple([array.shape[1:] for array in inputs])
-        arrays = [array for array in outputs if not isinstance(array, Room)]
+        arrays = [array for array in outputs if not isinstance(array, UnshapedBuffer)]
         results = tuple([array.shape[1:] for array in arrays])
         opened = len(arrays) < len(outputs)
         group = self._shapes.group(rows, () if opened else results)
         if opened:
             made = next(iter(group.gears.values())).outputs
             arrays = [
-                array.open(shape[1:]) if isinstance(array, Room) else array
+                array.open(shape[1:]) if isinstance(array, UnshapedBuffer) else array
                 for array, shape in zip(outputs, made, strict=True)
             ]
         batch = Batch(arrays)

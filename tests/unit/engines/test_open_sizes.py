@@ -11,8 +11,8 @@ import pytest
 from gepipe.engines.engine import EngineOptions
 from gepipe.engines.onnx import OnnxEngine
 from gepipe.errors import BackendError, ItemError, TensorMismatchError
-from gepipe.room import Room
 from gepipe.tensors import TensorSpec, Variants
+from gepipe.unshaped import UnshapedBuffer
 from tests.support import onnx_model, python, script_environment
 
 #: Pictures as the stage before makes them, up to 64x96 or 96x64.
@@ -47,9 +47,9 @@ def opened(path, **options) -> OnnxEngine:
     return OnnxEngine.open(path, EngineOptions(made=MADE, variants=VARIANTS, **options))
 
 
-def rooms(engine, batch):
+def buffers(engine, batch):
     return {
-        spec.name: Room(np.full(batch * nbytes, 77, np.uint8), spec.row, batch)
+        spec.name: UnshapedBuffer(np.full(batch * nbytes, 77, np.uint8), spec.row, batch)
         for spec, nbytes in zip(engine.outputs, engine.largest, strict=True)
     }
 
@@ -57,7 +57,7 @@ def rooms(engine, batch):
 def run(engine, **inputs):
     """Execute, and return outputs at the shapes that the engine settles."""
     rows = len(next(iter(inputs.values())))
-    places = rooms(engine, rows)
+    places = buffers(engine, rows)
     engine.collect(engine.submit(inputs, places, rows))
     return {name: place.open(place.row) for name, place in places.items()}
 
@@ -101,7 +101,7 @@ def test_a_fixed_batch_is_padded_and_split_at_each_size_too(model) -> None:
 def test_half_of_a_batch_lands_where_the_whole_would_put_it(model) -> None:
     engine = opened(model())
     x = pictures(4, 32, 32)
-    whole, halves = rooms(engine, 4), rooms(engine, 4)
+    whole, halves = buffers(engine, 4), buffers(engine, 4)
 
     engine.submit({"x": x}, whole, 4)
     for first in (0, 2):
@@ -205,7 +205,7 @@ def test_memory_stays_bounded_over_five_hundred_sizes(tmp_path) -> None:
         "import numpy as np\n"
         "from gepipe.engines.engine import EngineOptions\n"
         "from gepipe.engines.onnx import OnnxEngine\n"
-        "from gepipe.room import Room\n"
+        "from gepipe.unshaped import UnshapedBuffer\n"
         "from gepipe.runtime import tuning\n"
         "from gepipe.tensors import TensorSpec, Variants\n"
         "def rss():\n"
@@ -222,7 +222,8 @@ def test_memory_stays_bounded_over_five_hundred_sizes(tmp_path) -> None:
         "for number in range(500):\n"
         "    h, w = chance.randrange(8, 257), chance.randrange(8, 257)\n"
         "    row = x[: 3 * h * w].reshape(1, 3, h, w)\n"
-        "    engine.submit({'x': row}, {'y': Room(memory, engine.outputs[0].row, 1)}, 1)\n"
+        "    buffer = UnshapedBuffer(memory, engine.outputs[0].row, 1)\n"
+        "    engine.submit({'x': row}, {'y': buffer}, 1)\n"
         "    if number == 99:\n"  # by then, the largest of each kind has been there
         "        early = rss()\n"
         "print(rss() - early)\n"

@@ -7,8 +7,8 @@ import pytest
 
 from gepipe.emulator.om import Gears, OmTensor, write_om
 from gepipe.errors import ConfigError, TensorMismatchError
-from gepipe.room import Room
 from gepipe.tensors import TensorSpec, Variants
+from gepipe.unshaped import UnshapedBuffer
 from tests.unit.engines.ge.bed import pooled, ramp, reference
 
 SIZES = ((8, 8), (16, 12))
@@ -39,9 +39,9 @@ def model(tmp_path):
     return path
 
 
-def rooms(engine, batch):
+def buffers(engine, batch):
     return {
-        spec.name: Room(np.full(batch * nbytes, 77, np.uint8), spec.row, batch)
+        spec.name: UnshapedBuffer(np.full(batch * nbytes, 77, np.uint8), spec.row, batch)
         for spec, nbytes in zip(engine.outputs, engine.largest, strict=True)
     }
 
@@ -53,7 +53,7 @@ def test_outputs_lie_at_the_shape_of_each_gear(npu, model, tmp_path) -> None:
     assert engine.largest == (2 * 16 * 12 * 4, 2 * 4)
     for height, width in (*SIZES, *reversed(SIZES)):
         x = ramp(5, 3, height, width)
-        places = rooms(engine, 5)
+        places = buffers(engine, 5)
         engine.collect(engine.submit({"x": x}, places, 5))
         for name, wanted in reference(free, x=x).items():
             made = places[name].open(places[name].row)
@@ -63,7 +63,7 @@ def test_outputs_lie_at_the_shape_of_each_gear(npu, model, tmp_path) -> None:
 def test_two_sizes_at_once_do_not_get_into_each_others_way(npu, model, tmp_path) -> None:
     engine = npu().open(model, made=MADE, variants=variants(*SIZES))
     free = pooled(tmp_path / "free.onnx", ["n", 3, "h", "w"])
-    pairs = [(ramp(2, 3, *size), rooms(engine, 2)) for size in SIZES]
+    pairs = [(ramp(2, 3, *size), buffers(engine, 2)) for size in SIZES]
 
     tokens = [engine.submit({"x": x}, places, 2) for x, places in pairs]
     for token, (x, places) in zip(tokens, pairs, strict=True):
@@ -76,7 +76,7 @@ def test_a_size_between_the_gears_is_refused(npu, model) -> None:
     engine = npu().open(model, made=MADE, variants=variants(*SIZES))
 
     with pytest.raises(TensorMismatchError, match=r"\[3, 9, 8\].*\[8, 8\], \[16, 12\]"):
-        engine.submit({"x": ramp(1, 3, 9, 8)}, rooms(engine, 1), 1)
+        engine.submit({"x": ramp(1, 3, 9, 8)}, buffers(engine, 1), 1)
 
 
 def test_a_stage_before_that_makes_another_size_is_refused_at_the_start(npu, model) -> None:
@@ -110,6 +110,6 @@ def test_dims_of_a_width_take_items_of_each(npu, tmp_path) -> None:
     assert engine.gears == (1, 2)
     assert engine.largest == (2 * 3 * 4,)
     for width in (4, 8):
-        places = rooms(engine, 3)
+        places = buffers(engine, 3)
         engine.collect(engine.submit({"x": ramp(3, width)}, places, 3))
         assert places["y"].row == (width // 4, 3)

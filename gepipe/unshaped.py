@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Room:
+class UnshapedBuffer:
     """Memory for the rows [first, last) of one tensor of a batch, all of one shape.
 
     Attributes:
@@ -21,7 +21,7 @@ class Room:
     """
 
     def __init__(self, memory: NDArray[Any], spec: TensorSpec, batch: int) -> None:
-        """Describe the room.
+        """Describe the memory.
 
         Args:
             memory: Bytes of the whole batch, uint8, aligned for the data type.
@@ -45,11 +45,11 @@ class Room:
         """Shape of a row, `DYNAMIC` where it is open."""
         return self.spec.shape
 
-    def part(self, first: int, last: int) -> Room:
-        """Return the room of some of the rows."""
-        room = Room(self._memory, self.spec, self._batch)
-        room._rows = slice(first, last)
-        return room
+    def part(self, first: int, last: int) -> UnshapedBuffer:
+        """Return the memory of some of the rows."""
+        part = UnshapedBuffer(self._memory, self.spec, self._batch)
+        part._rows = slice(first, last)
+        return part
 
     def takes(self, shape: tuple[int, ...]) -> bool:
         """Whether a row of this shape fits the tensor, be there memory for it or not."""
