@@ -112,7 +112,13 @@ class VideoStream:
     def _opened(self) -> Any:
         where, limit_s = self._address, self._timeout_s
         try:
-            return av.open(where.text, options=where.options, timeout=(limit_s, limit_s))
+            # A title in another encoding is no reason not to see the pictures.
+            return av.open(
+                where.text,
+                options=where.options,
+                timeout=(limit_s, limit_s),
+                metadata_errors="replace",
+            )
         except (FFmpegError, OSError, ValueError) as error:
             raise ItemError(
                 "connection" if where.is_remote else "decoder",

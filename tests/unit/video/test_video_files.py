@@ -14,7 +14,7 @@ import pytest
 from gepipe.io.videos import VideoFiles
 from gepipe.video.clock import Clock
 from gepipe.video.feed import VideoFeed
-from tests.clips import Watcher, clip, damage, watch
+from tests.clips import Watcher, clip, damage, picture, watch
 
 
 def test_frames_come_in_order_with_their_times(tmp_path):
@@ -161,6 +161,23 @@ def test_each_broken_file_fails_with_its_reason_and_the_others_go_on(tmp_path):
     assert "moov atom not found" in texts[0]
     assert "no video stream; it holds audio" in texts[3]
     assert watcher.shown == list(range(10)) * 2
+
+
+def test_a_title_that_is_not_utf8_hides_no_frame(tmp_path):
+    path = tmp_path / "a.mkv"
+    with av.open(str(path), "w") as container:
+        container.metadata["title"] = "a caf__ in Lyon"
+        stream = container.add_stream("ffv1", rate=25)
+        stream.height, stream.width, stream.pix_fmt = 48, 96, "bgr0"
+        container.mux(stream.encode(av.VideoFrame.from_ndarray(picture(7), format="bgr24")))
+        container.mux(stream.encode(None))
+    data = path.read_bytes()
+    assert b"caf__" in data
+    path.write_bytes(data.replace(b"caf__", b"caf\xe9 "))
+
+    watcher = watch(path)
+
+    assert (watcher.shown, watcher.failures) == ([7], [])
 
 
 def test_a_picture_for_the_cover_is_no_video(tmp_path):
