@@ -64,7 +64,7 @@ class Camera:
 
 
 class Shot:
-    """A picture of a camera; for a `Painter` like a frame of a video."""
+    """A picture of a camera; for a `FrameWriter` like a frame of a video."""
 
     def __init__(self, pixels: Any) -> None:
         """Take (height, width, 3) uint8, BGR."""

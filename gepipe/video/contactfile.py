@@ -12,7 +12,7 @@ from gepipe.io.drawnfolder import DrawnFolder, stem_of
 from gepipe.io.linked import LinkedLines
 from gepipe.io.records import close_all
 from gepipe.io.sink import Record
-from gepipe.video.maker import Maker
+from gepipe.video.sinkprocess import SinkProcess
 
 if TYPE_CHECKING:
     from gepipe.io.records import RecordFile
@@ -76,7 +76,7 @@ class ContactSheetFile(LinkedLines):
         super().__init__(records, drawn.path, "sheet")
         self._drawn = drawn
         self._layout = layout
-        self._maker: Maker | None = None
+        self._process: SinkProcess | None = None
         self._live = False
         self._open: dict[str, _Sheet] = {}
         self._over: list[_Sheet] = []  # whose last line is not in the file yet
@@ -91,7 +91,7 @@ class ContactSheetFile(LinkedLines):
         """
         self._live = feed.live
         args = (str(self._drawn.path), str(self._drawn.parts), astuple(self._layout))
-        self._maker = Maker("contact sheet", _make_sheets, args)
+        self._process = SinkProcess("contact sheet", _make_sheets, args)
 
     def write(self, records: Sequence[Record]) -> None:
         """Gather small pictures and append the lines.
@@ -150,30 +150,30 @@ class ContactSheetFile(LinkedLines):
     def _end_sheets(self) -> None:
         """Have sheets made whose lines are all in the file: none appears before its lines."""
         for sheet in self._over:
-            assert self._maker is not None
+            assert self._process is not None
             pictures = [(name, caption) for _, name, caption in sheet.pictures]
-            self._maker.send(("sheet", sheet.name, sheet.title, pictures))
+            self._process.send(("sheet", sheet.name, sheet.title, pictures))
             self._ended.append(sheet.name)
         self._over.clear()
-        if self._maker is not None:
-            self._maker.check()
+        if self._process is not None:
+            self._process.check()
 
     def _close_sheets(self, *, complete: bool) -> None:
-        maker = self._maker
-        if maker is None:
+        process = self._process
+        if process is None:
             return
         try:
             if complete or self._live:
                 self._over += self._open.values()
                 self._open.clear()
                 self._end_sheets()
-                maker.finish()
-            elif not maker.failed:
+                process.finish()
+            elif not process.failed:
                 self._end_sheets()
-                maker.wait_made(self._ended)
+                process.wait_made(self._ended)
         finally:
-            self._maker = None
-            maker.close()
+            self._process = None
+            process.close()
 
 
 def _make_sheets(*args: Any) -> None:

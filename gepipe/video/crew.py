@@ -14,7 +14,7 @@ from gepipe.video import decoder
 if TYPE_CHECKING:
     from gepipe.runtime.memory import SharedBuffer
     from gepipe.video.order import Order
-    from gepipe.video.reel import Reel
+    from gepipe.video.videostate import VideoState
 
 #: How long a process may take to end whose end of the channel is closed.
 _ENDING_S: Final = 1.0
@@ -32,12 +32,12 @@ class DecoderCrew:
         """
         self._poll = poll
         self._memory = memory
-        self._at_work: dict[int, tuple[ChildProcess, Reel]] = {}  # by opening
+        self._at_work: dict[int, tuple[ChildProcess, VideoState]] = {}  # by opening
         self._idle: list[ChildProcess] = []
         self._openings = self._started = 0
-        self._lost: list[tuple[Reel, str]] = []
+        self._lost: list[tuple[VideoState, str]] = []
 
-    def open(self, reel: Reel, order: Order) -> None:
+    def open(self, video: VideoState, order: Order) -> None:
         """Have a decoder begin a video, or go on with it.
 
         Raises:
@@ -45,19 +45,19 @@ class DecoderCrew:
         """
         process = self._idle.pop() if self._idle else self._start()
         self._openings += 1
-        reel.opening = self._openings
-        reel.heard = time.monotonic()
-        self._at_work[reel.opening] = (process, reel)
-        process.channel.send(("open", reel.opening, tuple(order)))
+        video.opening = self._openings
+        video.heard = time.monotonic()
+        self._at_work[video.opening] = (process, video)
+        process.channel.send(("open", video.opening, tuple(order)))
 
-    def give(self, reel: Reel, offset: int) -> None:
+    def give(self, video: VideoState, offset: int) -> None:
         """Give the decoder of a video room for a frame."""
-        process, _ = self._at_work[reel.opening]
-        process.channel.send(("room", reel.opening, reel.request, offset))
+        process, _ = self._at_work[video.opening]
+        process.channel.send(("room", video.opening, video.request, offset))
 
-    def messages(self) -> Iterator[tuple[Reel, tuple[Any, ...]]]:
+    def messages(self) -> Iterator[tuple[VideoState, tuple[Any, ...]]]:
         """Yield what decoders have said of the videos that they are at work on."""
-        for opening, (process, reel) in list(self._at_work.items()):
+        for opening, (process, video) in list(self._at_work.items()):
             process.channel.flush()
             for kind, named, *values in process.channel.receive():
                 if named != opening or opening not in self._at_work:
@@ -65,35 +65,35 @@ class DecoderCrew:
                 if kind in ("ended", "failed"):
                     del self._at_work[opening]
                     self._idle.append(process)
-                yield reel, (kind, *values)
+                yield video, (kind, *values)
             if process.channel.ended and opening in self._at_work:
                 del self._at_work[opening]
                 process.process.join(_ENDING_S)  # so that it is told how it ended by itself
-                self._lost.append((reel, self._end(process)))
+                self._lost.append((video, self._end(process)))
         for process in list(self._idle):
             if process.channel.receive() or process.channel.ended:  # killed while it had no work
                 self._idle.remove(process)
                 self._end(process)
 
-    def lost(self, timeout_s: Callable[[Reel], float]) -> Iterator[tuple[Reel, str]]:
+    def lost(self, timeout_s: Callable[[VideoState], float]) -> Iterator[tuple[VideoState, str]]:
         """Yield videos whose decoder ended, or hung and was ended, and how.
 
         Args:
             timeout_s: How long the decoder of a video may be silent while it has room.
         """
         now = time.monotonic()
-        for opening, (process, reel) in list(self._at_work.items()):
-            limit_s = timeout_s(reel)
-            if not reel.is_waiting and now - reel.heard > limit_s:
+        for opening, (process, video) in list(self._at_work.items()):
+            limit_s = timeout_s(video)
+            if not video.is_waiting and now - video.heard > limit_s:
                 del self._at_work[opening]
                 self._end(process)
-                self._lost.append((reel, f"was silent for {limit_s:g} s and was ended"))
+                self._lost.append((video, f"was silent for {limit_s:g} s and was ended"))
         lost, self._lost = self._lost, []
         yield from lost
 
-    def dismiss(self, reel: Reel) -> None:
+    def dismiss(self, video: VideoState) -> None:
         """End the decoder of a video, so that it writes no more."""
-        process, _ = self._at_work.pop(reel.opening, (None, None))
+        process, _ = self._at_work.pop(video.opening, (None, None))
         if process is not None:
             self._end(process)
 

@@ -49,12 +49,12 @@ def main(sock: socket.socket) -> NoReturn:
 
 class _Decoder:
     def __init__(self, sock: socket.socket) -> None:
-        from gepipe.video.painter import Painter
+        from gepipe.video.framewriter import FrameWriter
 
         self._channel = WorkerChannel(sock)
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
-        self._painter = Painter()
+        self._writer = FrameWriter()
         self._memory: NDArray[Any] | None = None
         self._opening = -1
         self._size: tuple[int, int] | None = None
@@ -249,7 +249,7 @@ class _Decoder:
 
     def _settle(self, each: Decoded) -> tuple[int, int]:
         """Return the size of a frame; ask for room where it is another one than before."""
-        size = self._painter.size(each.picture)
+        size = self._writer.size(each.picture)
         if size != self._size:
             self._size = size
             self._request += 1
@@ -262,7 +262,7 @@ class _Decoder:
         offset = self._room.popleft()
         height, width = size
         pixels = self._memory[offset : offset + height * width * 3].reshape(height, width, 3)
-        self._painter.paint(each.picture, pixels)
+        self._writer.write(each.picture, pixels)
         self._say("frame", self._request, offset, height, width, number, time_s)
 
     # --- signs of life ----------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import numpy as np
 
 from gepipe.runtime.memory import SharedBuffer
 from gepipe.video.film import Film, Quality, chosen_encoder
-from gepipe.video.maker import serve
+from gepipe.video.sinkprocess import serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,7 +52,7 @@ class Encoder:
         self._encoder = ""
 
     def do(self, kind: str, fields: tuple[Any, ...], fds: list[int]) -> Iterator[str]:
-        """See `gepipe.video.maker.Workshop`."""
+        """See `gepipe.video.sinkprocess.SinkBody`."""
         if kind == "memory":
             os.chdir(self._parts)
             self._memory = SharedBuffer(fds[0], fields[0])
@@ -64,12 +64,12 @@ class Encoder:
             yield from self._finish(fields[0])
 
     def finish(self) -> Iterator[str]:
-        """See `gepipe.video.maker.Workshop`."""
+        """See `gepipe.video.sinkprocess.SinkBody`."""
         for name in list(self._films):
             yield from self._finish(name)
 
     def drop(self) -> None:
-        """See `gepipe.video.maker.Workshop`."""
+        """See `gepipe.video.sinkprocess.SinkBody`."""
         for film in self._films.values():
             film.drop()
 

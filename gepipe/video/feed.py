@@ -1,7 +1,7 @@
 """Frames of videos as a feed: decoders write into shared memory, the pipeline takes what is ready.
 
     decoder of this video ──┐                       ┌─▶ take: items, in order
-    decoder of the next one ┼─▶ messages ─▶ reels ──┤
+    decoder of the next one ┼─▶ messages ─▶ videos ──┤
     (or of each live source)┘                       └─◀ used, settled: memory is free again
             ▲───────────────── room for frames ◀── arena ◀──┘
 
@@ -27,10 +27,10 @@ from gepipe.runtime.limits import told
 from gepipe.video.arena import Arena
 from gepipe.video.crew import DecoderCrew
 from gepipe.video.frame import Frame
-from gepipe.video.loans import Loans
-from gepipe.video.reel import Ready, Reel, too_large
-from gepipe.video.reels import Reels
+from gepipe.video.lentframes import LentFrames
+from gepipe.video.openvideos import OpenVideos
 from gepipe.video.supply import Supply
+from gepipe.video.videostate import Ready, VideoState, too_large
 
 if TYPE_CHECKING:
     from gepipe.runtime.events import Outcome
@@ -76,7 +76,7 @@ class VideoFeed(Feed):
         self._seq = first
         self._limit = limit
         self._least = least
-        self._held: dict[int, tuple[Reel, Ready]] = {}  # by seq; their memory is not free
+        self._held: dict[int, tuple[VideoState, Ready]] = {}  # by seq; their memory is not free
         self._filling: list[int] = []  # seqs of the part-filled batch
         self._seal = self._ended = False
         self._arena = Arena(source.memory_nbytes)
@@ -85,11 +85,13 @@ class VideoFeed(Feed):
             self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             self._poll = select.epoll()
         self._poll.register(self._bell, select.EPOLLIN)
-        self._loans = Loans(self._poll)
+        self._lent = LentFrames(self._poll)
         self._crew = DecoderCrew(self._poll, self.memory)
         ahead, most = max(8, 2 * batch), max(32, 6 * batch) + (window if keep else 0)
-        self._reels = Reels(source, videos, self._crew, self._arena, skip=first, most=ahead // 2)
-        self._rooms = Supply(self._reels, self._crew, self._arena, ahead=ahead, most=most)
+        self._open_videos = OpenVideos(
+            source, videos, self._crew, self._arena, skip=first, most=ahead // 2
+        )
+        self._rooms = Supply(self._open_videos, self._crew, self._arena, ahead=ahead, most=most)
         # In a chain, outcomes are settled in another thread than frames are taken in.
         self._lock = threading.RLock()
         self._closing = threading.Event()
@@ -113,11 +115,11 @@ class VideoFeed(Feed):
             self._filling.clear()
         with suppress(BlockingIOError):
             os.eventfd_read(self._bell)
-        for offset in self._loans.returned():
+        for offset in self._lent.returned():
             self._arena.free(offset)
-        for reel in self._reels.pump():
-            if self._least * reel.nbytes > self._arena.memory.nbytes:
-                self._refuse(reel)
+        for video in self._open_videos.pump():
+            if self._least * video.nbytes > self._arena.memory.nbytes:
+                self._refuse(video)
         entries: list[Entry] = []
         while len(entries) < count and not self._ended:
             if self._limit is not None and self._seq >= self._limit:
@@ -161,7 +163,7 @@ class VideoFeed(Feed):
         self._crew.close()
         self._poll.close()
         os.close(self._bell)
-        self._loans.close()
+        self._lent.close()
         with suppress(BufferError):
             self._arena.close()
 
@@ -176,56 +178,56 @@ class VideoFeed(Feed):
             gone: Called when nobody holds that end any more although the run goes on, so that
                 frames will never come back; `take` raises what it returns.
         """
-        return self._loans.open(gone)
+        return self._lent.open(gone)
 
     def keep_frame(self, index: int) -> Frame | None:
         """Take over the memory of an item that is being emitted; None if it has no picture."""
         with self._lock:
             if index not in self._held:
                 return None
-            reel, ready = self._held.pop(index)
-            self._loans.count += 1
-        return Frame(ready.offset, ready.height, ready.width, ready.time, reel.number)
+            video, ready = self._held.pop(index)
+            self._lent.count += 1
+        return Frame(ready.offset, ready.height, ready.width, ready.time, video.number)
 
     # --- for people -------------------------------------------------------------------------------
 
     def progress(self) -> VideoProgress:
         """Return how far the feed is. Safe in any thread."""
-        return self._reels.progress(self._count)
+        return self._open_videos.progress(self._count)
 
     # --- items ------------------------------------------------------------------------------------
 
     def _next(self) -> Entry | None:
         """Return the next item, None if there is none now. Sets `_ended` at the end."""
-        reels = self._reels
-        while not reels.are_over:
-            reel = reels.turn()
-            if reel is None:
-                if len(reels):
+        videos = self._open_videos
+        while not videos.are_over:
+            video = videos.turn()
+            if video is None:
+                if len(videos):
                     return None
-                reels.begin()
+                videos.begin()
                 continue
-            if reel.ready:
-                return self._frame(reel, reel.ready.popleft())
-            trouble, reel.trouble = reel.trouble, None
+            if video.ready:
+                return self._frame(video, video.ready.popleft())
+            trouble, video.trouble = video.trouble, None
             if trouble is not None:
-                if not reels.skip:
+                if not videos.skip:
                     self._seq += 1
-                    return Entry(reel.source, (FAILED, *trouble))
-                reels.skip -= 1
-            reels.remove(reel)
-            reels.begin()
+                    return Entry(video.source, (FAILED, *trouble))
+                videos.skip -= 1
+            videos.remove(video)
+            videos.begin()
         self._ended = True
         return None
 
-    def _frame(self, reel: Reel, ready: Ready) -> Entry:
+    def _frame(self, video: VideoState, ready: Ready) -> Entry:
         seq, self._seq = self._seq, self._seq + 1
-        self._held[seq] = (reel, ready)
+        self._held[seq] = (video, ready)
         self._filling.append(seq)
         _, offset, height, width, frame, time_s, position = ready
         return Entry(
-            f"{reel.source}#frame={frame}",
-            (offset, height, width, time_s, reel.number, frame, position, reel.source),
+            f"{video.source}#frame={frame}",
+            (offset, height, width, time_s, video.number, frame, position, video.source),
         )
 
     def _let_go(self, seqs: Sequence[int]) -> None:
@@ -240,30 +242,32 @@ class VideoFeed(Feed):
 
     def _supply(self) -> None:
         """Give decoders room for frames."""
-        self._reels.begin()
-        if (reel := self._rooms.give()) is not None:
-            self._relieve(reel)
+        self._open_videos.begin()
+        if (video := self._rooms.give()) is not None:
+            self._relieve(video)
 
-    def _relieve(self, reel: Reel) -> None:
+    def _relieve(self, video: VideoState) -> None:
         """See to it that a video whose next frame finds no room gets some in the end."""
-        if self._loans.count or set(self._held) - (set(self._filling) if self._keep else set()):
+        if self._lent.count or set(self._held) - (set(self._filling) if self._keep else set()):
             return  # memory comes back by itself
-        others = [each for each in self._reels if each is not reel and (each.rooms or each.ready)]
+        others = [
+            each for each in self._open_videos if each is not video and (each.rooms or each.ready)
+        ]
         if others and not self.live:
             for other in others:  # decoded again when its turn comes
-                self._reels.rewind(other)
+                self._open_videos.rewind(other)
             self._supply()
         elif self._held:
             self._seal = True  # what holds the memory is free only once its batch is out
             self._ring()
         elif not self._arena.used:
-            self._refuse(reel)
+            self._refuse(video)
 
-    def _refuse(self, reel: Reel) -> None:
+    def _refuse(self, video: VideoState) -> None:
         """Give up a video whose frames are too large."""
-        height, width = reel.size or (0, 0)
+        height, width = video.size or (0, 0)
         most = self._arena.memory.nbytes
-        self._reels.refuse(reel, too_large(reel.source, height, width, most, self._least))
+        self._open_videos.refuse(video, too_large(video.source, height, width, most, self._least))
         self._ring()
 
     def _ring(self) -> None:

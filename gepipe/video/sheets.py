@@ -13,7 +13,7 @@ import numpy as np
 from gepipe.errors import GepipeError, reason_of
 from gepipe.io.plates import Plate, Style, draw_label, write_label
 from gepipe.video.contactfile import Layout
-from gepipe.video.maker import serve
+from gepipe.video.sinkprocess import serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,7 +50,7 @@ class SheetMaker:
         self._style = Style(font=layout.font)
 
     def do(self, _kind: str, fields: tuple[Any, ...], _fds: list[int]) -> Iterator[str]:
-        """See `gepipe.video.maker.Workshop`."""
+        """See `gepipe.video.sinkprocess.SinkBody`."""
         name, title, pictures = fields
         place = self._folder / name
         try:
@@ -73,11 +73,11 @@ class SheetMaker:
         yield name
 
     def finish(self) -> Iterator[str]:
-        """See `gepipe.video.maker.Workshop`."""
+        """See `gepipe.video.sinkprocess.SinkBody`."""
         return iter(())
 
     def drop(self) -> None:
-        """See `gepipe.video.maker.Workshop`."""
+        """See `gepipe.video.sinkprocess.SinkBody`."""
 
     def _sheet(self, title: str, pictures: Sequence[tuple[str, str]]) -> NDArray[np.uint8]:
         """Return a sheet, (height, width, 3) uint8, BGR."""

@@ -16,7 +16,7 @@ from gepipe.io.linked import LinkedLines
 from gepipe.io.records import RecordFile, close_all
 from gepipe.io.sink import Record
 from gepipe.io.source import PLUGIN_CONFIG
-from gepipe.video.maker import Maker
+from gepipe.video.sinkprocess import SinkProcess
 
 if TYPE_CHECKING:
     from gepipe.io.failures import Failure
@@ -134,7 +134,7 @@ class VideoFile(LinkedLines):
         self._drawn = drawn
         self._sink = sink
         self._frames: Frames | None = None
-        self._maker: Maker | None = None
+        self._process: SinkProcess | None = None
         self._names: dict[int, str] = {}  # index to film, of what is being written
         self._film = ""  # the one that the last frame went to
         self._over: list[str] = []  # films that got their last frame, but were not told so yet
@@ -154,10 +154,10 @@ class VideoFile(LinkedLines):
             )
         self._frames = feed
         args = (str(self._drawn.path), str(self._drawn.parts), self._sink.crf, self._sink.preset)
-        self._maker = Maker("encoder", _encode, args)
-        freed = feed.lend(self._maker.gone)
+        self._process = SinkProcess("encoder", _encode, args)
+        freed = feed.lend(self._process.gone)
         try:
-            self._maker.send(("memory", feed.memory.nbytes), [feed.memory.fd, freed])
+            self._process.send(("memory", feed.memory.nbytes), [feed.memory.fd, freed])
         finally:
             os.close(freed)
 
@@ -167,10 +167,10 @@ class VideoFile(LinkedLines):
         Raises:
             GepipeError: The encoder has failed.
         """
-        frames, maker = self._frames, self._maker
+        frames, process = self._frames, self._process
         assert frames is not None
-        assert maker is not None
-        self._end_films(maker)
+        assert process is not None
+        self._end_films(process)
         self._names.clear()
         batch: list[tuple[int, int, int, float]] = []
         for outcome in outcomes:
@@ -180,13 +180,13 @@ class VideoFile(LinkedLines):
             name = self._names[outcome.index] = _film_name(frame.video, outcome.source)
             if name != self._film:
                 if batch:
-                    maker.send(("frames", self._film, batch))
+                    process.send(("frames", self._film, batch))
                 if self._film and not frames.live:
                     self._over.append(self._film)
                 self._film, batch = name, []
             batch.append(frame[:4])
         if batch:
-            maker.send(("frames", self._film, batch))
+            process.send(("frames", self._film, batch))
 
     def write(self, records: Sequence[Record]) -> None:
         """Append the lines.
@@ -201,25 +201,25 @@ class VideoFile(LinkedLines):
         finish = partial(self._close_films, complete=complete)
         close_all(self.close_lines, finish, self._drawn.tidy)
 
-    def _end_films(self, maker: Maker) -> None:
+    def _end_films(self, process: SinkProcess) -> None:
         """End films whose last outcomes are in the files: no film appears before its lines."""
         for name in self._over:
-            maker.send(("end", name))
+            process.send(("end", name))
         self._ended += self._over
         self._over.clear()
 
     def _close_films(self, *, complete: bool) -> None:
-        maker, self._maker = self._maker, None
-        if maker is None:
+        process, self._process = self._process, None
+        if process is None:
             return
         try:
             if complete or (self._frames is not None and self._frames.live):
-                maker.finish()
-            elif not maker.failed:
-                self._end_films(maker)
-                maker.wait_made(self._ended)
+                process.finish()
+            elif not process.failed:
+                self._end_films(process)
+                process.wait_made(self._ended)
         finally:
-            maker.close()
+            process.close()
 
 
 def _encode(*args: Any) -> None:

@@ -19,7 +19,7 @@ from gepipe.io.videos import without_password
 from gepipe.video.address import Address
 from gepipe.video.clock import Clock
 from gepipe.video.damage import Damage
-from gepipe.video.reel import too_large
+from gepipe.video.videostate import too_large
 
 #: Frames in a row without a later time stamp, behind which a video counts as at its end.
 STALLED_MAX: Final = 250

@@ -124,7 +124,7 @@ def stopped(job, count):
 
 
 def encoder_of(job):
-    return job._outputs._results._maker._child.process.pid
+    return job._outputs._results._process._child.process.pid
 
 
 def test_each_video_becomes_a_film_of_all_its_frames(tmp_path, job, videos):
@@ -274,7 +274,7 @@ def test_a_killed_encoder_ends_a_run_that_waits_for_memory(tmp_path, job):
     subject = job(VideoSink(str(tmp_path / "out.jsonl")), source=source)
     thread, errors = run_until(subject, 0)
     pid = wait_until(
-        lambda: subject._outputs and subject._outputs._results._maker and encoder_of(subject), 20
+        lambda: subject._outputs and subject._outputs._results._process and encoder_of(subject), 20
     )
 
     os.kill(pid, signal.SIGSTOP)

@@ -180,8 +180,8 @@ def test_a_killed_process_ends_the_run_with_its_reason(tmp_path):
     file = sink.open()
     file.attach(Feed())
     write_frames(file, sink, 1, path="a.avi", video=0)
-    os.kill(file._maker._child.process.pid, signal.SIGKILL)
-    file._maker._child.process.join()
+    os.kill(file._process._child.process.pid, signal.SIGKILL)
+    file._process._child.process.join()
 
     with pytest.raises(GepipeError, match=r"contact sheet process was lost \(killed by SIGKILL"):
         write_frames(file, sink, 2, first=1, path="b.avi", video=1)

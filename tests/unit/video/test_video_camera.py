@@ -12,17 +12,17 @@ import pytest
 from gepipe.errors import ItemError
 from gepipe.io.videos import VideoFiles
 from gepipe.video.camera import Camera
-from gepipe.video.painter import Painter
+from gepipe.video.framewriter import FrameWriter
 from tests.clips import clip, number_in, watch
 
 
 def test_frames_come_with_the_time_of_their_arrival(tmp_path):
     camera = Camera(bytes(clip(tmp_path / "a.avi", 20)), interface=cv2.CAP_FFMPEG)
-    painter, shown, times = Painter(), [], []
+    writer, shown, times = FrameWriter(), [], []
 
     for each in camera.frames():
-        memory = np.zeros((*painter.size(each.picture), 3), np.uint8)
-        painter.paint(each.picture, memory)
+        memory = np.zeros((*writer.size(each.picture), 3), np.uint8)
+        writer.write(each.picture, memory)
         shown.append(number_in(memory))
         times.append(each.time)
     camera.close()

@@ -73,9 +73,9 @@ def test_the_rest_of_a_video_is_left_out_where_two_decoders_end_at_the_same_plac
     opened = DecoderCrew.open
     started = []
 
-    def open_and_kill(crew, reel, order):
-        opened(crew, reel, order)
-        if reel.path.endswith(b"hostile.mp4"):
+    def open_and_kill(crew, video, order):
+        opened(crew, video, order)
+        if video.path.endswith(b"hostile.mp4"):
             started.append(crew.pids()[-1])
             os.kill(started[-1], signal.SIGKILL)
 

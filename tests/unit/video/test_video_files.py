@@ -89,14 +89,14 @@ def test_frames_are_upright(tmp_path, matrix, upright):
     assert not np.array_equal(stored[1], np.flipud(stored[1]))
     assert not np.array_equal(stored[1], np.fliplr(stored[1]))
 
-    from gepipe.video.painter import Painter
+    from gepipe.video.framewriter import FrameWriter
     from gepipe.video.stream import VideoStream
 
-    stream, painter = VideoStream(str(path).encode()), Painter()
+    stream, writer = VideoStream(str(path).encode()), FrameWriter()
     for decoded, was in zip(stream.frames(), stored, strict=True):
         assert decoded is not None
-        memory = np.zeros((*painter.size(decoded.picture), 3), np.uint8)
-        painter.paint(decoded.picture, memory)
+        memory = np.zeros((*writer.size(decoded.picture), 3), np.uint8)
+        writer.write(decoded.picture, memory)
         assert np.array_equal(memory, upright(was))
     stream.close()
 

@@ -168,8 +168,8 @@ def test_sources_share_memory_that_is_too_small_for_all(camera, watcher_of):
     while len({source.partition("#")[0] for source, *_ in watcher.items}) < 4:
         watcher.take()
 
-    reels = list(watcher.feed._reels)
-    assert all(reel.frames <= 6 // len(reels) for reel in reels)
+    videos = list(watcher.feed._open_videos)
+    assert all(video.frames <= 6 // len(videos) for video in videos)
 
 
 def test_sources_come_interleaved_and_one_that_ends_stalls_no_other(camera, watcher_of):

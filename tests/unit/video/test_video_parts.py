@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gepipe.video.arena import Arena
 from gepipe.video.damage import Damage
-from gepipe.video.reel import CRASHES_MAX, Reel
 from gepipe.video.selection import Selection
+from gepipe.video.videostate import CRASHES_MAX, VideoState
 
 PAGE = 4096
 
@@ -124,13 +124,13 @@ def test_damage_is_told_in_one_sentence_however_much_there_is():
 
 
 def test_a_decoder_that_gets_further_each_time_is_replaced_so_many_times():
-    reel = Reel(0, "a.mp4", b"a.mp4")
+    video = VideoState(0, "a.mp4", b"a.mp4")
 
     for number in range(CRASHES_MAX - 1):
-        reel.behind = number
-        assert reel.crash("killed by SIGSEGV")
-    reel.behind = 100
+        video.behind = number
+        assert video.crash("killed by SIGSEGV")
+    video.behind = 100
 
-    assert not reel.crash("killed by SIGSEGV")
-    assert reel.trouble is not None
-    assert f"ended {CRASHES_MAX} times, lastly behind frame 100" in reel.trouble[1]
+    assert not video.crash("killed by SIGSEGV")
+    assert video.trouble is not None
+    assert f"ended {CRASHES_MAX} times, lastly behind frame 100" in video.trouble[1]

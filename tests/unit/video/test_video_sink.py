@@ -127,7 +127,7 @@ def lines_of(path):
 
 
 def encoder_pid(file) -> int:
-    return file._maker._child.process.pid
+    return file._process._child.process.pid
 
 
 def test_film_of_more_frames_than_the_memory_holds(tmp_path):
@@ -272,7 +272,7 @@ def test_an_interrupted_run_keeps_whole_films_only(tmp_path):
 
 
 def test_a_stopped_run_does_not_wait_for_an_encoder_that_stands_still(tmp_path, monkeypatch):
-    monkeypatch.setattr("gepipe.video.maker._GRACE_S", 0.3)
+    monkeypatch.setattr("gepipe.video.sinkprocess._GRACE_S", 0.3)
     sink = VideoSink(str(tmp_path / "out.jsonl"))
 
     with arena(pieces=20) as frames:

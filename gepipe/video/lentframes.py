@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 _OFFSET_BYTES = 8
 
 
-class Loans:
+class LentFrames:
     """The reading end of the pipe.
 
     Attributes:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Painter:
+class FrameWriter:
     """Writes frames as BGR into memory of ours, upright."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Painter:
             return picture.width, picture.height
         return picture.height, picture.width
 
-    def paint(self, picture: Any, memory: NDArray[np.uint8]) -> None:
+    def write(self, picture: Any, memory: NDArray[np.uint8]) -> None:
         """Write a frame.
 
         Args:

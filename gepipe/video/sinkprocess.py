@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _GRACE_S: Final = 10.0
 
 
-class Maker:
+class SinkProcess:
     """The process, as the sink sees it.
 
     Args:
@@ -145,7 +145,7 @@ class Maker:
         poll.poll(None if limit_s is None else 1000 * limit_s)
 
 
-class Workshop(Protocol):
+class SinkBody(Protocol):
     """What the process does."""
 
     def do(self, kind: str, fields: tuple[Any, ...], fds: list[int]) -> Iterable[str]:
@@ -164,7 +164,7 @@ class Workshop(Protocol):
         """Remove what will not be whole."""
 
 
-def serve(sock: socket.socket, workshop: Workshop) -> NoReturn:
+def serve(sock: socket.socket, body: SinkBody) -> NoReturn:
     """Run the process: does not return, and ends with the supervisor at the latest."""
     tuning.begin_process({})
     channel = WorkerChannel(sock)
@@ -172,11 +172,7 @@ def serve(sock: socket.socket, workshop: Workshop) -> NoReturn:
         while (message := channel.receive()) is not None:
             kind, *fields = message
             finishing = kind == "finish"
-            done = (
-                workshop.finish()
-                if finishing
-                else workshop.do(kind, tuple(fields), channel.take_fds())
-            )
+            done = body.finish() if finishing else body.do(kind, tuple(fields), channel.take_fds())
             for name in done:
                 channel.send(("made", name))
             if finishing:
@@ -185,7 +181,7 @@ def serve(sock: socket.socket, workshop: Workshop) -> NoReturn:
         ours = isinstance(error, GepipeError)
         channel.send(("failed", str(error) if ours else traceback.format_exc().rstrip()))
     finally:
-        workshop.drop()
+        body.drop()
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(0)

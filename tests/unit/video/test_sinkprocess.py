@@ -7,11 +7,11 @@ import signal
 import threading
 
 from gepipe.errors import GepipeError
-from gepipe.video.maker import Maker, serve
+from gepipe.video.sinkprocess import SinkProcess, serve
 
 
 class Nothing:
-    """A workshop that makes nothing."""
+    """A body that makes nothing."""
 
     def do(self, *_message):
         return iter(())
@@ -27,24 +27,24 @@ def work(sock) -> None:
     serve(sock, Nothing())
 
 
-def reason_of_each(maker: Maker) -> list[str]:
+def reason_of_each(process: SinkProcess) -> list[str]:
     """Return what threads are told that ask for the reason of an end, or give more to do."""
     told: list[str] = []
 
     def ask() -> None:
-        told.append(str(maker.gone()))
+        told.append(str(process.gone()))
 
     def send() -> None:
         try:
             while True:
-                maker.send(("more",))
+                process.send(("more",))
         except GepipeError as error:
             told.append(str(error))
 
     threads = [threading.Thread(target=each) for each in (ask, send, ask, send)]
     for thread in threads:
         thread.start()
-    os.kill(maker._child.process.pid, signal.SIGKILL)
+    os.kill(process._child.process.pid, signal.SIGKILL)
     for thread in threads:
         thread.join()
     return told
@@ -52,11 +52,11 @@ def reason_of_each(maker: Maker) -> list[str]:
 
 def test_all_threads_are_told_alike_why_it_ended():
     for _ in range(10):
-        maker = Maker("test", work, ())
+        process = SinkProcess("test", work, ())
 
-        told = reason_of_each(maker)
+        told = reason_of_each(process)
 
         assert len(told) == 4
         assert len(set(told)) == 1
         assert "killed by SIGKILL" in told[0]
-        maker.close()
+        process.close()

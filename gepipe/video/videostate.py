@@ -35,7 +35,7 @@ class Ready(NamedTuple):
 
 
 @dataclass(eq=False)
-class Reel:
+class VideoState:
     """A video.
 
     Attributes:
