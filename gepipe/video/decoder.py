@@ -10,6 +10,7 @@ decoder asks anew, and forgets the room that it had.
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import socket
@@ -63,6 +64,7 @@ class _Decoder:
         self._next: tuple[int, Order] | None = None
         self._sign_due = 0.0
         self._passed: tuple[int, int] = (0, -1)
+        gc.freeze()  # libraries are here for good, and need not be looked at after each video
 
     def serve(self) -> NoReturn:
         """Do what the feed asks for, one video after another."""
@@ -75,6 +77,7 @@ class _Decoder:
             self._room.clear()
             with suppress(_Closed):
                 self._decode(order)
+            gc.collect()  # PyAV's objects of a video form circles, which hold its codec's buffers
 
     # --- the channel ------------------------------------------------------------------------------
 
