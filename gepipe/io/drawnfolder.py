@@ -89,5 +89,13 @@ def _umask() -> int:
 
 
 def stem_of(source: str) -> str:
-    """Return the part of a source's name that goes into the name of a file: without its ending."""
-    return os.fsencode(Path(source).stem)[:_STEM_BYTES].decode("utf-8", "surrogateescape")
+    """Return the part of a source's name that goes into the name of a file: without its ending.
+
+    Of an address without a path, that is the host and the port.
+    """
+    rest = source.partition("://")[2].rstrip("/")
+    if rest and "/" not in rest:
+        stem = rest.rpartition("@")[2].replace(":", "-")
+    else:
+        stem = Path(source).stem
+    return os.fsencode(stem)[:_STEM_BYTES].decode("utf-8", "surrogateescape")
