@@ -219,7 +219,7 @@ class Infer(_Body):
     gears: tuple[int, ...] = ()
 
     def setup(self) -> Any:
-        from gepipe.runtime.worker import ModelInfo
+        from gepipe.runtime.body import ModelInfo
 
         self.strike("setup")
         return ModelInfo((INPUT,), (OUTPUT,), self.gears)

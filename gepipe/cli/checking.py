@@ -11,7 +11,7 @@ from gepipe.errors import ConfigError
 from gepipe.pipeline.check import check
 
 if TYPE_CHECKING:
-    from gepipe.runtime.worker import ModelInfo
+    from gepipe.runtime.body import ModelInfo
 
 
 def show_check(file: str, overrides: Sequence[str], inputs: Sequence[str], *, as_json: bool) -> int:

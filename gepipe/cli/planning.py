@@ -17,9 +17,9 @@ from gepipe.spec.load import load
 from gepipe.spec.settled import said_by_profile
 
 if TYPE_CHECKING:
-    from gepipe.pipeline.plan import StartPlan
+    from gepipe.pipeline.startplan import StartPlan
+    from gepipe.runtime.body import ModelInfo
     from gepipe.runtime.options import SlotPlan
-    from gepipe.runtime.worker import ModelInfo
     from gepipe.spec.model import PipelineSpec
 
 

@@ -18,16 +18,17 @@ from gepipe.pipeline.crews import make_crews, pickled, worker_environment
 from gepipe.pipeline.fit import require_room_together
 from gepipe.pipeline.join import JoinBody
 from gepipe.pipeline.objects import to_bytes
-from gepipe.pipeline.plan import MEMORY_SHARE, StartPlan, plan_slots, plan_start
+from gepipe.pipeline.plan import MEMORY_SHARE, plan_slots, plan_start
 from gepipe.pipeline.split import CutReader, Split, cutting, tells_shapes
+from gepipe.pipeline.startplan import StartPlan
 from gepipe.runtime.memory import SlotLayout
 from gepipe.runtime.options import Crew, RunOptions, SlotPlan
 from gepipe.runtime.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from gepipe.io.source import Reader
+    from gepipe.runtime.body import ModelInfo
     from gepipe.runtime.events import Role
-    from gepipe.runtime.worker import ModelInfo
     from gepipe.spec.model import PipelineSpec
 
 #: Items that the join is given at once, and portions of them that may be on their way.

@@ -17,8 +17,8 @@ from gepipe.io.original import Origin, Original
 from gepipe.io.source import Reader
 from gepipe.ops.plan import PostProgram, PreProgram
 from gepipe.pipeline.meta import decode, encode
+from gepipe.runtime.body import ModelInfo
 from gepipe.runtime.memory import SharedBuffer
-from gepipe.runtime.worker import ModelInfo
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,7 +55,7 @@ class PreBody:
         _hand_over(buffer, self.reader)
 
     def write(self, payload: Any, rows: Mapping[str, NDArray[Any] | UnshapedBuffer]) -> bytes:
-        """See `gepipe.runtime.worker.Writer`."""
+        """See `gepipe.runtime.body.Writer`."""
         facts = getattr(self.reader, "facts", None)
         meta: dict[str, Any] = {} if facts is None else facts(payload)
         self.program(self.reader.read(payload), meta, rows)
@@ -147,7 +147,7 @@ class PostBody:
         _hand_over(buffer, self.original)
 
     def read(self, rows: Mapping[str, NDArray[Any]], meta: bytes) -> bytes:
-        """See `gepipe.runtime.worker.Reader`."""
+        """See `gepipe.runtime.body.Reader`."""
         if self.nan != "keep":
             self._look_for_nan(rows)
         facts = decode(meta)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from gepipe.pipeline.fan import Fan
+    from gepipe.runtime.body import ModelInfo
     from gepipe.runtime.events import Outcome
     from gepipe.runtime.supervisor import Supervisor
-    from gepipe.runtime.worker import ModelInfo
 
 
 class Chain:

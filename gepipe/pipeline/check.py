@@ -27,10 +27,11 @@ from gepipe.pipeline.conversion import prepare
 from gepipe.pipeline.crews import pickled, worker_environment
 from gepipe.pipeline.feeds import has_frames, require_frames
 from gepipe.pipeline.findings import Findings, Preparation
-from gepipe.pipeline.plan import StartPlan, plan_slots, plan_start
+from gepipe.pipeline.plan import plan_slots, plan_start
+from gepipe.pipeline.startplan import StartPlan
 from gepipe.pipeline.trial import Trial
+from gepipe.runtime.body import ModelInfo
 from gepipe.runtime.probe import set_up
-from gepipe.runtime.worker import ModelInfo
 from gepipe.spec.load import load
 
 if TYPE_CHECKING:

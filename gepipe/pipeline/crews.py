@@ -15,7 +15,7 @@ from gepipe.runtime.options import Crew
 
 if TYPE_CHECKING:
     from gepipe.io.source import Reader
-    from gepipe.pipeline.plan import StartPlan
+    from gepipe.pipeline.startplan import StartPlan
     from gepipe.runtime.events import Role
     from gepipe.spec.model import PipelineSpec
 

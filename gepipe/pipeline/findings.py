@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gepipe.errors import ConfigError, GepipeError
-from gepipe.runtime.worker import ModelInfo
+from gepipe.runtime.body import ModelInfo
 
 if TYPE_CHECKING:
     from gepipe.ops.op import Op

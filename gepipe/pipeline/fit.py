@@ -11,7 +11,7 @@ from gepipe.errors import BackendError, ModelLoadError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gepipe.pipeline.plan import StartPlan
+    from gepipe.pipeline.startplan import StartPlan
     from gepipe.spec.model import PipelineSpec
 
 

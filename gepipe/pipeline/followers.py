@@ -19,7 +19,7 @@ from gepipe.plugins import did_you_mean
 from gepipe.tensors import DYNAMIC, TensorSpec
 
 if TYPE_CHECKING:
-    from gepipe.runtime.worker import ModelInfo
+    from gepipe.runtime.body import ModelInfo
     from gepipe.spec.model import PipelineSpec
 
 

@@ -65,7 +65,7 @@ class JoinBody:
             attach(buffer)
 
     def write(self, payload: tuple[Any, Any], rows: Mapping[str, Any]) -> bytes:  # noqa: ARG002
-        """Return the record of an item; see `gepipe.runtime.worker.Writer`.
+        """Return the record of an item; see `gepipe.runtime.body.Writer`.
 
         Args:
             payload: The item's own payload, and the item with its parts, or why it failed.

@@ -19,7 +19,7 @@ from gepipe.tensors import DYNAMIC, TensorSpec
 
 if TYPE_CHECKING:
     from gepipe.io.source import Reader
-    from gepipe.runtime.worker import ModelInfo
+    from gepipe.runtime.body import ModelInfo
     from gepipe.spec.model import PipelineSpec
 
 #: How many channels pictures have.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gepipe import machine, plugins
@@ -16,13 +14,14 @@ from gepipe.ops.text import Tokenize
 from gepipe.pipeline.fit import fit_devices
 from gepipe.pipeline.neighbours import input_mismatches
 from gepipe.pipeline.rows import input_rows, row_batch
+from gepipe.pipeline.startplan import StartPlan
 from gepipe.runtime.memory import SlotLayout
 from gepipe.runtime.options import SlotPlan
 from gepipe.spec.settled import wished_batch
 from gepipe.tensors import TensorSpec, Variants
 
 if TYPE_CHECKING:
-    from gepipe.runtime.worker import ModelInfo
+    from gepipe.runtime.body import ModelInfo
     from gepipe.spec.model import PipelineSpec
 
 #: Engines by the ending of the model file, for `backend: auto`.
@@ -42,33 +41,6 @@ MEMORY_SHARE: Final = 0.8
 #: An engine that keeps time itself is killed only if it does not even manage that.
 _KILL_FACTOR: Final = 2
 _KILL_S: Final = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class StartPlan:
-    """What is known before the model is open.
-
-    Attributes:
-        engine: The engine's registered name.
-        model: The model file, if there is one.
-        engines: How each infer worker opens the model, one element a worker.
-        on_cpu: Whether the engine computes on the CPU.
-        pre_workers: Pre workers.
-        post_workers: Post workers.
-        cpus: Processors the plan counts on.
-        timeout_s: When the process of an execution that does not end is killed, or None.
-        notes: What the user should know about the choices made.
-    """
-
-    engine: str
-    model: Path | None
-    engines: tuple[EngineOptions, ...]
-    on_cpu: bool
-    pre_workers: int
-    post_workers: int
-    cpus: int
-    timeout_s: float | None
-    notes: tuple[str, ...]
 
 
 def plan_start(spec: PipelineSpec, cpus: int | None = None, *, thorough: bool = False) -> StartPlan:

@@ -11,7 +11,7 @@ from gepipe.ops.resize import Resize
 from gepipe.tensors import DYNAMIC, TensorSpec, Variants
 
 if TYPE_CHECKING:
-    from gepipe.runtime.worker import ModelInfo
+    from gepipe.runtime.body import ModelInfo
     from gepipe.spec.model import PipelineSpec
 
 

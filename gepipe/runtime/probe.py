@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gepipe.errors import GepipeError, WorkerStartError
+from gepipe.runtime.body import ModelInfo
 from gepipe.runtime.events import WorkerId
 from gepipe.runtime.process import WorkerProcess, describe_exit, set_up_error, stop
-from gepipe.runtime.worker import ModelInfo
 
 if TYPE_CHECKING:
     from gepipe.runtime.events import Role

@@ -19,6 +19,7 @@ from selectors import EVENT_READ
 from typing import TYPE_CHECKING, Any
 
 from gepipe.errors import ClosedError, GepipeError, InternalError, Interrupted
+from gepipe.runtime.body import ModelInfo
 from gepipe.runtime.events import (
     Abort,
     Admitted,
@@ -41,7 +42,6 @@ from gepipe.runtime.loop import Loop
 from gepipe.runtime.options import RunShape
 from gepipe.runtime.state import RunState
 from gepipe.runtime.statistics import Statistics, look_at_stages
-from gepipe.runtime.worker import ModelInfo
 from gepipe.runtime.workforce import Workforce
 
 if TYPE_CHECKING:

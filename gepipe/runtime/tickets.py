@@ -18,8 +18,8 @@ from gepipe.runtime.channel import WorkerChannel
 from gepipe.runtime.memory import Shapes, SharedBuffer, SlotLayout, Slots
 
 if TYPE_CHECKING:
+    from gepipe.runtime.body import Runner
     from gepipe.runtime.events import Role
-    from gepipe.runtime.worker import Runner
 
 #: Longest message of a fault that is kept; some libraries put whole arrays into theirs.
 _TEXT_MAX: Final = 2000

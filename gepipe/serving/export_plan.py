@@ -25,9 +25,9 @@ from gepipe.triton.config import Tensor
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gepipe.pipeline.plan import StartPlan
+    from gepipe.pipeline.startplan import StartPlan
+    from gepipe.runtime.body import ModelInfo
     from gepipe.runtime.events import Role
-    from gepipe.runtime.worker import ModelInfo
     from gepipe.spec.model import PipelineSpec
     from gepipe.spec.stages import PostStage, PreStage
     from gepipe.tensors import TensorSpec

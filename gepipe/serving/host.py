@@ -24,7 +24,7 @@ from gepipe.serving.session import Session, SessionLost
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gepipe.runtime.worker import ModelInfo
+    from gepipe.runtime.body import ModelInfo
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class ModelHost:
 
         Args:
             name: What to call it in messages.
-            body: The pickled `gepipe.runtime.worker.Runner`.
+            body: The pickled `gepipe.runtime.body.Runner`.
             environ: Environment variables that workers must have as they are now.
             changed: Told when the process is lost (False), and when there is another (True); in
                 any thread.

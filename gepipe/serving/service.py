@@ -26,12 +26,12 @@ from gepipe.pipeline.conversion import prepare
 from gepipe.pipeline.crews import make_crews, worker_environment
 from gepipe.pipeline.plan import plan_slots, plan_start
 from gepipe.pipeline.preload import PRELOAD
+from gepipe.runtime.body import ModelInfo
 from gepipe.runtime.events import Abort, Event, WorkerReady
 from gepipe.runtime.forkserver import start_server
 from gepipe.runtime.links import Link, make_links
 from gepipe.runtime.loop import Loop
 from gepipe.runtime.options import RunOptions
-from gepipe.runtime.worker import ModelInfo
 from gepipe.runtime.workforce import Workforce
 from gepipe.serving.answers import Answers
 from gepipe.serving.events import Answer, Arrived, Cancelled, Drain, WakeAt

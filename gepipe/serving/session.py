@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from gepipe.errors import GepipeError, WorkerStartError
 from gepipe.runtime.board import Board
+from gepipe.runtime.body import ModelInfo
 from gepipe.runtime.channel import Message
 from gepipe.runtime.events import Fault, Role, WorkerId
 from gepipe.runtime.forkserver import wake_server
 from gepipe.runtime.links import Link
 from gepipe.runtime.process import WorkerProcess, set_up_error, stop
 from gepipe.runtime.watch import HEARTBEAT_S, Watch
-from gepipe.runtime.worker import ModelInfo
 
 #: How long a process may take to stop before it is killed.
 _GRACE_S: Final = 1.5

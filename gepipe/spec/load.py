@@ -13,9 +13,9 @@ from pydantic import ValidationError
 from gepipe import bundle
 from gepipe.errors import ConfigError, reason_of
 from gepipe.regular import read_regular
-from gepipe.spec import overrides as settings
 from gepipe.spec.explain import Issue, issues_of, merged
 from gepipe.spec.model import PipelineSpec
+from gepipe.spec.overrides import apply
 from gepipe.spec.place import Node, Place, Problem, refuse
 from gepipe.spec.tree import parse
 from gepipe.spec.units import shown
@@ -76,7 +76,7 @@ def _loads(text: str, origin: str, overrides: Sequence[str], base: Path | None) 
     if overrides:
         root.plain(origin)  # refuses a tree that is too large to copy
         root.unshare()
-        settings.apply(root, overrides, problems)
+        apply(root, overrides, problems)
     spec = None
     try:
         spec = PipelineSpec.model_validate(root.plain(origin), context={"base": base})

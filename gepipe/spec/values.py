@@ -11,8 +11,17 @@ from pydantic import PlainSerializer, PlainValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from gepipe import plugins
-from gepipe.spec import parts
 from gepipe.spec.explain import Issue, nested, problem
+from gepipe.spec.parts import (
+    build,
+    name_of,
+    not_finite,
+    params_of,
+    sink_of,
+    source_of,
+    split_entry,
+    splitters,
+)
 from gepipe.spec.paths import resolve
 from gepipe.spec.units import shown
 
@@ -89,14 +98,14 @@ def _path(value: Any, info: ValidationInfo) -> Path:
 def _backend(value: Any) -> Backend:
     if isinstance(value, Backend):
         return value
-    name, options = parts.split_entry(value, "engine")
+    name, options = split_entry(value, "engine")
     known = ["auto", *plugins.names("engines")]
     if name not in known:
         raise problem(f"unknown engine {name!r}; {plugins.did_you_mean(name, known)}", name)
     if options is not None and not isinstance(options, Mapping):
         text = f"expected a mapping of options, got {shown(options)}"
         raise problem(text, name)
-    if (found := parts.not_finite(options)) is not None:
+    if (found := not_finite(options)) is not None:
         raise problem("expected a finite number, got .nan or .inf", name, *found)
     return Backend(name, dict(options or {}))
 
@@ -114,8 +123,8 @@ def _plain_backend(backend: Backend) -> str | dict[str, Any]:
 
 
 def _plain_part(kind: plugins.Kind, part: Any) -> Any:
-    params = parts.params_of(part)
-    return {parts.name_of(kind, part): params or None}
+    params = params_of(part)
+    return {name_of(kind, part): params or None}
 
 
 def _ops(role: str) -> PlainValidator:
@@ -144,17 +153,17 @@ def _mid_ops(value: Any, info: ValidationInfo) -> tuple[Any, ...]:
         raise problem(f"expected a list of operators, each after a -, got {shown(value)}")
     ops = tuple(each(value, lambda entry: _op(entry, "", base_of(info))))
     stages = [getattr(op, "stage", "both") for op in ops]
-    splitters = [index for index, stage in enumerate(stages) if stage == "mid"]
-    if not splitters:
-        known = parts.splitters()
+    found = [index for index, stage in enumerate(stages) if stage == "mid"]
+    if not found:
+        known = splitters()
         raise problem(
             "a mid stage needs an operator that says what the next model sees of an item; expected "
             f"one of {', '.join(known)} among them"
         )
-    if len(splitters) > 1:
+    if len(found) > 1:
         text = "a mid stage splits an item once; this one does it twice"
-        raise problem(text, splitters[1], *_name(value[splitters[1]]))
-    (at,) = splitters
+        raise problem(text, found[1], *_name(value[found[1]]))
+    (at,) = found
     wrong = [
         Issue(
             (index, *_name(value[index])),
@@ -181,8 +190,8 @@ def _name(entry: Any) -> tuple[str, ...]:
 def _op(entry: Any, role: str, base: Path | None) -> Any:
     if callable(entry) and hasattr(entry, "__dataclass_fields__"):
         return entry
-    name, value = parts.split_entry(entry, "operator")
-    return parts.build("ops", name, value, base, role=role)
+    name, value = split_entry(entry, "operator")
+    return build("ops", name, value, base, role=role)
 
 
 def each(values: Iterable[Any], build: Callable[[Any], Any]) -> list[Any]:
@@ -205,7 +214,7 @@ def each(values: Iterable[Any], build: Callable[[Any], Any]) -> list[Any]:
 
 
 def _source(value: Any, info: ValidationInfo) -> Any:
-    return parts.source_of(value, base_of(info))
+    return source_of(value, base_of(info))
 
 
 _dump_ops = PlainSerializer(lambda ops: [_plain_part("ops", op) for op in ops])
@@ -228,6 +237,6 @@ Source = Annotated[
 ]
 Sink = Annotated[
     Any,
-    PlainValidator(parts.sink_of),
+    PlainValidator(sink_of),
     PlainSerializer(lambda part: _plain_part("sinks", part)),
 ]

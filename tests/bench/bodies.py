@@ -11,12 +11,12 @@ import dill
 from numpy.typing import NDArray
 
 from gepipe.io.source import Entry
+from gepipe.runtime.body import ModelInfo
 from gepipe.runtime.feed import ListedFeed
 from gepipe.runtime.memory import SlotLayout
 from gepipe.runtime.options import Crew, RunOptions, SlotPlan, Start
 from gepipe.runtime.statistics import Statistics
 from gepipe.runtime.supervisor import Supervisor
-from gepipe.runtime.worker import ModelInfo
 from gepipe.tensors import TensorSpec
 
 

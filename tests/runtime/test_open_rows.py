@@ -10,11 +10,11 @@ import pytest
 
 from gepipe.io.failures import Failure
 from gepipe.io.source import Entry
+from gepipe.runtime.body import ModelInfo
 from gepipe.runtime.feed import Feed, Portion
 from gepipe.runtime.memory import SlotLayout
 from gepipe.runtime.options import RunOptions, SlotPlan, Start
 from gepipe.runtime.supervisor import Supervisor
-from gepipe.runtime.worker import ModelInfo
 from gepipe.tensors import TensorSpec
 from tests.support import ROLES, Fate, Infer, Read, Write, crew, payload, record
 

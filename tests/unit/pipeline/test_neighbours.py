@@ -4,7 +4,7 @@ import pytest
 
 from gepipe.io.files import FileReader
 from gepipe.pipeline import followers, neighbours
-from gepipe.runtime.worker import ModelInfo
+from gepipe.runtime.body import ModelInfo
 from gepipe.spec import loads
 from gepipe.tensors import TensorSpec
 

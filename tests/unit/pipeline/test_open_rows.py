@@ -8,8 +8,9 @@ import pytest
 
 from gepipe.engines.engine import EngineOptions
 from gepipe.errors import BackendError, ConfigError, TensorMismatchError
-from gepipe.pipeline.plan import StartPlan, plan_slots
-from gepipe.runtime.worker import ModelInfo
+from gepipe.pipeline.plan import plan_slots
+from gepipe.pipeline.startplan import StartPlan
+from gepipe.runtime.body import ModelInfo
 from gepipe.spec import loads
 from gepipe.tensors import TensorSpec
 

@@ -9,7 +9,7 @@ from gepipe.io.memory import MemoryItems
 from gepipe.io.textfiles import TextReader
 from gepipe.pipeline import followers, neighbours
 from gepipe.pipeline.plan import lengths_of
-from gepipe.runtime.worker import ModelInfo
+from gepipe.runtime.body import ModelInfo
 from gepipe.spec import loads
 from gepipe.tensors import TensorSpec
 

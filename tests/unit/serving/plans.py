@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from gepipe.engines.engine import EngineOptions
-from gepipe.pipeline.plan import StartPlan
-from gepipe.runtime.worker import ModelInfo
+from gepipe.pipeline.startplan import StartPlan
+from gepipe.runtime.body import ModelInfo
 from gepipe.serving.export_plan import ExportPlan
 from gepipe.spec.load import loads
 from gepipe.spec.profile import complete
