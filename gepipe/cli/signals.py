@@ -33,18 +33,29 @@ def stopping(job: Job, stopped: Callable[[], None]) -> Iterator[None]:
     Args:
         job: The job.
         stopped: Called on the first signal.
+
+    Raises:
+        Interrupted: The signal came before the run began.
     """
+    early: Interrupted | None = None
 
     def stop(_number: int, _frame: FrameType | None) -> None:
+        nonlocal early
         _handle(_leave)
         stopped()
         job.request_stop()
         if job.statistics() is None:  # still listing the inputs or opening the files
-            raise Interrupted("stopped before the run began")
+            early = Interrupted("stopped before the run began")
+            raise early
 
     _handle(stop)
     try:
         yield
+    except Exception as error:
+        # It may have been raised inside an import or a set-up, which made a fault of theirs of it.
+        if early is None or error is early:
+            raise
+        raise early from error
     finally:
         _handle(_leave)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gepipe.errors import ConfigError, GepipeError
+from gepipe.errors import ConfigError, GepipeError, Interrupted
 from gepipe.runtime.body import ModelInfo
 
 if TYPE_CHECKING:
@@ -65,6 +65,8 @@ class Findings:
         """Return what `action` returns; if it fails, note why and return None."""
         try:
             return action()
+        except Interrupted:
+            raise
         except GepipeError as error:
             self.errors += [line for line in str(error).splitlines() if line not in self.errors]
             return None
