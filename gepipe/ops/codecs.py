@@ -17,13 +17,14 @@ from gepipe.errors import ItemError
 from gepipe.ops.complaints import Complaints
 from gepipe.ops.header import Header
 from gepipe.ops.header_png import damaged_chunk
+from gepipe.ops.orientation import MIRRORED, UPSIDE_DOWN, orient
 from gepipe.ops.sniff import read_header
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gepipe.ops.decode import DecodeImage
     from gepipe.ops.op import Meta
+    from gepipe.ops.unusual import Options
 
 
 class Fit(NamedTuple):
@@ -51,8 +52,6 @@ class Field(NamedTuple):
     width: float
 
 
-#: EXIF orientations whose columns, or rows, run backwards once height and width are in place.
-_MIRRORED, _UPSIDE_DOWN = (2, 3, 6, 7), (3, 4, 7, 8)
 _COLOR_AT = {
     8: cv2.IMREAD_REDUCED_COLOR_8,
     4: cv2.IMREAD_REDUCED_COLOR_4,
@@ -85,7 +84,7 @@ class Picture(NamedTuple):
     field: Field
 
 
-def decode(value: Any, options: DecodeImage, meta: Meta, fit: Fit | None = None) -> Picture:
+def decode(value: Any, options: Options, meta: Meta, fit: Fit | None = None) -> Picture:
     """Decode one file.
 
     Args:
@@ -152,8 +151,8 @@ def decode(value: Any, options: DecodeImage, meta: Meta, fit: Fit | None = None)
         pixels = pixels[:, :, None]
     pixels = orient(pixels, turn)
     shown_height, shown_width = height / divisor, width / divisor
-    top = pixels.shape[0] - shown_height if turn in _UPSIDE_DOWN else 0.0
-    left = pixels.shape[1] - shown_width if turn in _MIRRORED else 0.0
+    top = pixels.shape[0] - shown_height if turn in UPSIDE_DOWN else 0.0
+    left = pixels.shape[1] - shown_width if turn in MIRRORED else 0.0
     return Picture(pixels, order, height, width, Field(top, left, shown_height, shown_width))
 
 
@@ -165,27 +164,6 @@ def in_order(picture: Picture, color: str) -> NDArray[np.uint8]:
     return swapped
 
 
-def orient(pixels: NDArray[np.uint8], turn: int) -> NDArray[np.uint8]:
-    """Turn and mirror a picture upright.
-
-    Args:
-        pixels: (height, width, channels).
-        turn: EXIF orientation, 1 to 8, that the picture has now.
-
-    Returns:
-        The upright picture, contiguous; height and width change places from 5 on.
-    """
-    if turn == 1:
-        return pixels
-    if turn >= 5:
-        pixels = pixels.transpose(1, 0, 2)
-    if turn in _MIRRORED:
-        pixels = pixels[:, ::-1]
-    if turn in _UPSIDE_DOWN:
-        pixels = pixels[::-1]
-    return np.ascontiguousarray(pixels)
-
-
 def silence() -> None:
     """Keep OpenCV from writing about damaged files to standard error; errors say it instead."""
     logging = getattr(getattr(cv2, "utils", None), "logging", None)
@@ -193,7 +171,7 @@ def silence() -> None:
         logging.setLogLevel(logging.LOG_LEVEL_SILENT)
 
 
-def _of_frame(pixels: NDArray[np.uint8], options: DecodeImage) -> Picture:
+def _of_frame(pixels: NDArray[np.uint8], options: Options) -> Picture:
     height, width, _ = pixels.shape
     order = "bgr"
     if options.color == "gray":

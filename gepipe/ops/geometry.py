@@ -8,17 +8,18 @@ that a point found in the result maps back to the original exactly: `(point - pa
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from gepipe.errors import ConfigError, ItemError
 from gepipe.ops.op import Meta, Op
+from gepipe.ops.placement import Interpolation, Placement
 from gepipe.tensors import DYNAMIC, UNKNOWN, TensorSpec, Variants
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Interpolation = Literal["nearest", "linear", "cubic", "area"]
 Size = int | tuple[int, int]
 
 
@@ -35,31 +36,16 @@ def positive_size(name: str, size: Size) -> None:
 
 
 @dataclass(frozen=True)
-class Placement:
-    """Where an image lands: resized to `size`, then put at `offset` of a canvas.
-
-    Attributes:
-        size: Height and width after the resize.
-        offset: Row and column of the image's corner on the canvas; negative where cropped.
-        canvas: Height and width of the result.
-    """
-
-    size: tuple[int, int]
-    offset: tuple[int, int]
-    canvas: tuple[int, int]
-
-
-@dataclass(frozen=True)
 class Geometry(Op):
     """An operator that is fully described by where it places an image of a given size."""
 
+    @abstractmethod
     def place(self, height: int, width: int) -> Placement:
         """Return where an image of that size lands. Pure arithmetic.
 
         Raises:
             ItemError: The image cannot be placed, such as a crop larger than the image.
         """
-        raise NotImplementedError
 
     def __call__(self, value: Any, meta: Meta) -> NDArray[Any]:
         """Place the image `(height, width, channels)`, keeping its dtype."""

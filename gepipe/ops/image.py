@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gepipe.errors import ItemError
-from gepipe.ops.geometry import Geometry, Interpolation, Placement, Size, pair, positive_size
+from gepipe.ops.geometry import Geometry, Size, pair, positive_size
+from gepipe.ops.placement import Interpolation, Placement
 from gepipe.tensors import DYNAMIC, TensorSpec, Variants
 
 

@@ -8,6 +8,7 @@ never loads them.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -27,7 +28,7 @@ Meta = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Op:
+class Op(ABC):
     """One step of a pre- or post-processing chain. Subclasses are frozen dataclasses.
 
     The fields of a subclass are its parameters in the YAML, and the `Attributes:` section of its
@@ -47,6 +48,7 @@ class Op:
     #: Read by the validation of the YAML, in the supervising process only.
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
 
+    @abstractmethod
     def __call__(self, value: Any, meta: Meta) -> Any:
         """Process one item.
 
@@ -59,7 +61,6 @@ class Op:
         Raises:
             ItemError: This item cannot be processed; it is set aside and the run goes on.
         """
-        raise NotImplementedError
 
     @property
     def title(self) -> str:
@@ -82,7 +83,7 @@ class Op:
         """
         return ()
 
-    def write(self, value: Any, meta: Meta, rows: Mapping[str, NDArray[Any]]) -> None:
+    def write(self, value: Any, meta: Meta, rows: Mapping[str, NDArray[Any]]) -> None:  # noqa: ARG002
         """Process one item straight into the model's inputs; for an operator with `tensors`.
 
         Args:
@@ -92,10 +93,11 @@ class Op:
 
         Raises:
             ItemError: The item cannot be processed, or does not fit the model's inputs.
+            TypeError: The operator has no `tensors`.
         """
-        raise NotImplementedError
+        raise TypeError(f"{self.title} has no tensors to write: it is called")
 
-    def setup(self) -> None:
+    def setup(self) -> None:  # noqa: B027 - most have nothing to prepare
         """Prepare what all items share: read label files, import user code. Once a worker."""
 
     def output_spec(self, spec: TensorSpec | None) -> TensorSpec | None:  # noqa: ARG002

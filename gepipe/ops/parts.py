@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
@@ -41,6 +42,7 @@ class Splitter(Op):
     #: Whether an item has exactly one part: its result is merged into the item's, not listed.
     single: ClassVar[bool] = False
 
+    @abstractmethod
     def parts(self, value: Any, meta: Meta) -> list[dict[str, Any]]:
         """Return the facts of each part, in order.
 
@@ -51,7 +53,6 @@ class Splitter(Op):
         Raises:
             ItemError: The item cannot be split; it fails as a whole.
         """
-        raise NotImplementedError
 
     def key(self, value: Any) -> str:  # noqa: ARG002
         """Return the key of the item's record under which its parts are listed again.
@@ -65,6 +66,7 @@ class Splitter(Op):
         """Return height and width of the picture that a call makes; None if not known before."""
         return None
 
+    @abstractmethod
     def __call__(self, value: Part, meta: Meta) -> Any:
         """Return the picture of a part.
 
@@ -76,7 +78,6 @@ class Splitter(Op):
         Raises:
             ItemError: The part fails, and no other one of its item.
         """
-        raise NotImplementedError
 
     def output_spec(self, spec: TensorSpec | None) -> TensorSpec | None:  # noqa: ARG002
         """Return a picture in colour of unknown size."""

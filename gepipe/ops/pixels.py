@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gepipe.ops.codecs import Field
-    from gepipe.ops.geometry import Interpolation, Placement
+    from gepipe.ops.placement import Interpolation, Placement
 
 _METHODS = {
     "nearest": cv2.INTER_NEAREST,

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from gepipe.errors import ItemError
 from gepipe.ops.decode import MAX_PIXELS
-from gepipe.ops.geometry import Geometry, Interpolation, Placement, pair, positive_size
+from gepipe.ops.geometry import Geometry, pair, positive_size
+from gepipe.ops.placement import Interpolation, Placement
 from gepipe.tensors import DYNAMIC, TensorSpec, Variants
 
 

@@ -6,7 +6,7 @@ import io
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import cv2
 import numpy as np
@@ -14,12 +14,12 @@ from PIL import Image, ImageChops, ImageCms, ImageFile, UnidentifiedImageError
 
 from gepipe.errors import ItemError
 from gepipe.ops.header import ORIENTATION_TAG
+from gepipe.ops.orientation import orient
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gepipe.ops.complaints import Complaints
-    from gepipe.ops.decode import DecodeImage
     from gepipe.ops.header import Header
 
 # Orientations that undo each other; the others are their own inverse.
@@ -27,8 +27,32 @@ _INVERSE = {6: 8, 8: 6}
 _PILLOW_NAMES = {"PNM": "PPM"}
 
 
+class Options(Protocol):
+    """What a decoder must be told; see `gepipe.ops.decode.DecodeImage`."""
+
+    @property
+    def color(self) -> str:
+        """Order of the channels."""
+
+    @property
+    def exif(self) -> str:
+        """Whether EXIF orientation counts."""
+
+    @property
+    def truncated(self) -> str:
+        """What becomes of files that are cut off."""
+
+    @property
+    def max_pixels(self) -> int:
+        """Largest picture accepted."""
+
+    @property
+    def alpha(self) -> str:
+        """What becomes of transparency."""
+
+
 def decode(
-    data: bytes, header: Header, options: DecodeImage, complaints: Complaints
+    data: bytes, header: Header, options: Options, complaints: Complaints
 ) -> tuple[NDArray[np.uint8], str]:
     """Decode the first frame as stored, without orientation.
 
@@ -64,8 +88,6 @@ def decode(
             ) from None
     if header.format == "TIFF" and before != after:
         # Newer Pillow turns TIFFs upright by itself: turn back, as orientation is not done here.
-        from gepipe.ops.codecs import orient
-
         pixels = orient(pixels, _INVERSE.get(before, before))
     if options.color == "gray":
         gray: NDArray[np.uint8] = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
@@ -73,9 +95,7 @@ def decode(
     return pixels, damage
 
 
-def _decoded(
-    data: bytes, header: Header, options: DecodeImage
-) -> tuple[NDArray[np.uint8], int, int]:
+def _decoded(data: bytes, header: Header, options: Options) -> tuple[NDArray[np.uint8], int, int]:
     """Return the pixels, and the orientation before and after they were loaded."""
     name = _PILLOW_NAMES.get(header.format, header.format.upper())
     image = Image.open(io.BytesIO(data), formats=[name])
@@ -100,7 +120,7 @@ def _pillow(*, keep: bool) -> Iterator[None]:
         Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES = limit, lenient
 
 
-def _to_rgb(image: Image.Image, header: Header, options: DecodeImage) -> NDArray[np.uint8]:
+def _to_rgb(image: Image.Image, header: Header, options: Options) -> NDArray[np.uint8]:
     if image.mode.startswith("I"):
         if header.bits > 16:
             raise _unsupported(header, f"{header.bits}-bit integers")
