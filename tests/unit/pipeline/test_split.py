@@ -46,9 +46,10 @@ class Own(Splitter):
     """Says nothing of sizes."""
 
     def parts(self, value, meta):
-        return []
+        return [{"of": value, **meta}]
 
     def __call__(self, value, meta):
+        meta["cut"] = True
         return value.picture()
 
 
