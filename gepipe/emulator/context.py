@@ -116,6 +116,18 @@ def get_device(machine: Machine, *_: object) -> tuple[int, int]:
     return context.device.index, 0
 
 
+def _context_of(machine: Machine, handle: int) -> tuple[Context | None, int]:
+    """Return the context of a handle, or a code."""
+    if handle == 0:
+        return None, machine.fail(INVALID_PARAM, "context is 0")
+    context = machine.handles.get(handle, Context)
+    if context is None:
+        if machine.finalised:
+            return None, machine.fail(NO_CONTEXT, f"context {handle:#x} is gone")
+        machine.misuse(f"context {handle:#x} is {machine.handles.fate(handle)}")
+    return context, 0
+
+
 @acl_call("rt.create_context", "i", "vr")
 def create_context(machine: Machine, index: int) -> tuple[int, int]:
     """Create a context and make it the thread's."""
@@ -131,13 +143,9 @@ def create_context(machine: Machine, index: int) -> tuple[int, int]:
 @acl_call("rt.set_context", "k")
 def set_context(machine: Machine, handle: int) -> int:
     """Make a context the thread's."""
-    if handle == 0:
-        return machine.fail(INVALID_PARAM, "context is 0")
-    context = machine.handles.get(handle, Context)
+    context, code = _context_of(machine, handle)
     if context is None:
-        if machine.finalised:
-            return machine.fail(NO_CONTEXT, f"context {handle:#x} is gone")
-        machine.misuse(f"context {handle:#x} is {machine.handles.fate(handle)}")
+        return code
     machine.thread.context = context
     return 0
 
@@ -154,13 +162,9 @@ def get_context(machine: Machine) -> tuple[int, int]:
 @acl_call("rt.destroy_context", "k")
 def destroy_context(machine: Machine, handle: int) -> int:
     """Destroy a context that was created, not a default one."""
-    if handle == 0:
-        return machine.fail(INVALID_PARAM, "context is 0")
-    context = machine.handles.get(handle, Context)
+    context, code = _context_of(machine, handle)
     if context is None:
-        if machine.finalised:
-            return machine.fail(NO_CONTEXT, f"context {handle:#x} is gone")
-        machine.misuse(f"context {handle:#x} is {machine.handles.fate(handle)}")
+        return code
     if not context.explicit:
         machine.misuse(f"{context} belongs to the device and cannot be destroyed")
     held = [s for s in machine.streams_of(context.device) if s.context is context]

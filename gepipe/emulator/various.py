@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gepipe.emulator.api import acl_call
@@ -16,52 +18,64 @@ INVALID_PARAM, NOT_SUPPORTED, NO_HOST_REGISTRATION = 100000, 207000, 507911
 _PAGE = 4096
 
 
-def _rows(machine: Machine, pitches: tuple[int, int], width: int, height: int, kind: int) -> int:
-    if kind not in (1, 2) or width > min(pitches) or not width or not height:
-        text = f"{width} x {height} with pitches {pitches} and kind {kind}"
-        return machine.fail(INVALID_PARAM, text)
-    return 0
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows that are copied: where from and to, each with the distance of its rows, in bytes."""
+
+    dst: int
+    dst_pitch: int
+    src: int
+    src_pitch: int
+    width: int
+    height: int
+    kind: int
+
+    def copy(self, machine: Machine, copy_row: Callable[[int, int], int]) -> int:
+        """Copy row by row until one fails; return the code."""
+        pitches = self.dst_pitch, self.src_pitch
+        if self.kind not in (1, 2) or self.width > min(pitches) or not self.width * self.height:
+            text = f"{self.width} x {self.height} with pitches {pitches} and kind {self.kind}"
+            return machine.fail(INVALID_PARAM, text)
+        for row in range(self.height):
+            code = copy_row(self.dst + row * self.dst_pitch, self.src + row * self.src_pitch)
+            if code:
+                return code
+        return 0
 
 
 @acl_call("rt.memcpy2d", "kkkkkki", context=True)
-def memcpy2d(  # noqa: PLR0913, PLR0917 - acl has as many
-    machine: Machine,
-    context: Context,
-    dst: int,
-    dst_pitch: int,
-    src: int,
-    src_pitch: int,
-    width: int,
-    height: int,
-    kind: int,
-) -> int:
-    """Copy rows between host and device."""
-    code = _rows(machine, (dst_pitch, src_pitch), width, height, kind)
-    for row in range(0 if code else height):
-        to, from_ = dst + row * dst_pitch, src + row * src_pitch
-        code = code or memcpy(machine, context, to, width, from_, width, kind)
-    return int(code)
+def memcpy2d(machine: Machine, context: Context, *shape: int) -> int:
+    """Copy rows between host and device.
+
+    Args:
+        machine: The machine.
+        context: The thread's context.
+        shape: The fields of `_Rows`.
+    """
+    rows = _Rows(*shape)
+    return rows.copy(
+        machine,
+        lambda dst, src: memcpy(machine, context, dst, rows.width, src, rows.width, rows.kind),
+    )
 
 
 @acl_call("rt.memcpy2d_async", "kkkkkkik", context=True)
-def memcpy2d_async(  # noqa: PLR0913, PLR0917 - acl has as many
-    machine: Machine,
-    context: Context,
-    dst: int,
-    dst_pitch: int,
-    src: int,
-    src_pitch: int,
-    width: int,
-    height: int,
-    kind: int,
-    stream: int,
-) -> int:
-    """Copy rows between host and device in a stream."""
-    code = _rows(machine, (dst_pitch, src_pitch), width, height, kind)
-    for row in range(0 if code else height):
-        to, from_ = dst + row * dst_pitch, src + row * src_pitch
-        code = code or memcpy_async(machine, context, to, width, from_, width, kind, stream)
-    return int(code)
+def memcpy2d_async(machine: Machine, context: Context, *shape_and_stream: int) -> int:
+    """Copy rows between host and device in a stream.
+
+    Args:
+        machine: The machine.
+        context: The thread's context.
+        shape_and_stream: The fields of `_Rows`, and the stream.
+    """
+    *shape, stream = shape_and_stream
+    rows = _Rows(*shape)
+    return rows.copy(
+        machine,
+        lambda dst, src: memcpy_async(
+            machine, context, dst, rows.width, src, rows.width, rows.kind, stream
+        ),
+    )
 
 
 @acl_call("rt.host_register", "kKi", "vr", context=True)
