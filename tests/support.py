@@ -40,8 +40,13 @@ def pause(seconds: float) -> None:
     threading.Event().wait(seconds)
 
 
-def wait_until(predicate: Callable[[], Any], deadline_s: float, *, else_raise: bool = True) -> Any:
-    """Return the predicate's first true value; fail when it stays false until the deadline."""
+def wait_until(
+    predicate: Callable[[], Any], deadline_s: float = 60.0, *, else_raise: bool = True
+) -> Any:
+    """Return the predicate's first true value; fail when it stays false until the deadline.
+
+    The deadline only ends a test that fails: it is one that a slow and busy machine keeps, too.
+    """
     end = time.monotonic() + deadline_s
     while not (value := predicate()):
         if time.monotonic() > end:

@@ -108,7 +108,7 @@ def undisturbed(tmp_path_factory) -> tuple[bytes, bytes]:
 
 
 def until_some_results(folder: Path, least: int = 1) -> None:
-    wait_until(lambda: results(folder)[0].count(b"\n") >= least, 20)
+    wait_until(lambda: results(folder)[0].count(b"\n") >= least)
 
 
 def assert_prefix(folder: Path, whole: tuple[bytes, bytes]) -> None:
@@ -117,7 +117,7 @@ def assert_prefix(folder: Path, whole: tuple[bytes, bytes]) -> None:
 
 
 def assert_nobody_is_left(family: set[int]) -> None:
-    wait_until(lambda: not any(map(is_alive, family)), 5)
+    wait_until(lambda: not any(map(is_alive, family)))
 
 
 def test_a_normal_run_says_nothing_of_trackers(tmp_path, undisturbed) -> None:
@@ -164,7 +164,7 @@ def test_interrupted_run_ends_with_a_prefix_and_is_resumed(
 @pytest.mark.parametrize("gap_s", [0.0, 0.05])
 def test_second_interrupt_ends_at_once(tmp_path, post, gap_s) -> None:
     process = started(make(tmp_path, post), delay_s=0.02)
-    wait_until(lambda: (tmp_path / "out.job.json").exists(), 20)  # noqa: PLW0108
+    wait_until(lambda: (tmp_path / "out.job.json").exists())  # noqa: PLW0108
     pause(0.5)
     family = family_of(process.pid)
 
@@ -216,7 +216,7 @@ def test_killed_parent_leaves_nobody_even_when_a_stage_hangs(tmp_path, post) -> 
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     process = started(make(tmp_path, post), delay_s=0.05, TMPDIR=str(temporary))
-    wait_until(lambda: len(family_of(process.pid)) >= 7, 20)
+    wait_until(lambda: len(family_of(process.pid)) >= 7)
     pause(0.3)
     family = family_of(process.pid)
 
@@ -224,7 +224,7 @@ def test_killed_parent_leaves_nobody_even_when_a_stage_hangs(tmp_path, post) -> 
     finished(process)
 
     assert_nobody_is_left(family)
-    wait_until(lambda: not list(temporary.iterdir()), 3)
+    wait_until(lambda: not list(temporary.iterdir()))
 
 
 def test_resuming_repeats_no_finished_work(tmp_path, undisturbed) -> None:
@@ -338,7 +338,7 @@ def test_command_that_ends_at_any_early_moment_leaves_no_folder(tmp_path, number
         for _ in range(6):
             process = started(folder, TMPDIR=name)
             try:
-                wait_until(lambda: list(temporary.glob("pymp-*/listener-*")), 10)
+                wait_until(lambda: list(temporary.glob("pymp-*/listener-*")))
                 pause(_ * 0.02)
                 family = family_of(process.pid)
                 process.send_signal(number)
@@ -347,7 +347,7 @@ def test_command_that_ends_at_any_early_moment_leaves_no_folder(tmp_path, number
                 process.kill()
             assert_nobody_is_left(family)
 
-            wait_until(lambda: not list(temporary.iterdir()), 3)
+            wait_until(lambda: not list(temporary.iterdir()))
 
 
 def test_cursor_is_shown_after_a_second_interrupt(tmp_path) -> None:

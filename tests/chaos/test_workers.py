@@ -160,13 +160,11 @@ def test_worker_that_dies_while_idle_is_replaced(role, number) -> None:
         restarts = []
 
         def kill() -> None:
-            wait_until(lambda: len(outcomes) == 5, 10)
+            wait_until(lambda: len(outcomes) == 5)
             before = workers_of(subject, role)
             for pid in before:
                 os.kill(pid, number)
-            restarts.append(
-                wait_until(lambda: not set(workers_of(subject, role)) & set(before), 10)
-            )
+            restarts.append(wait_until(lambda: not set(workers_of(subject, role)) & set(before)))
             more.set()
 
         thread = threading.Thread(target=kill)
@@ -183,7 +181,7 @@ def test_model_that_does_not_close_well_ends_all_the_same(tmp_path, way) -> None
     outcomes, _ = run(Fate("infer", "stop", way, str(tmp_path)))
 
     assert outcomes == undisturbed(range(COUNT))
-    wait_until(lambda: struck(tmp_path) == 1, 3)
+    wait_until(lambda: struck(tmp_path) == 1)
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -208,7 +206,7 @@ def test_death_of_the_fork_server_is_survived() -> None:
             old = forkserver._forkserver._forkserver_pid
 
             def kill(old=old) -> None:
-                wait_until(lambda: len(outcomes) >= 8, 10)
+                wait_until(lambda: len(outcomes) >= 8)
                 os.kill(old, signal.SIGKILL)
 
             thread = threading.Thread(target=kill)

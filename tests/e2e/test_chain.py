@@ -68,7 +68,7 @@ def begun(folder: Path, *more: object) -> subprocess.Popen[bytes]:
     command = [*GEPIPE, "run", str(folder / "two.yaml"), "--quiet", *map(str, more)]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE)
     out = folder / "out.jsonl"
-    wait_until(lambda: out.exists() and out.stat().st_size > 300, 60)
+    wait_until(lambda: out.exists() and out.stat().st_size > 300)
     assert process.poll() is None
     return process
 
@@ -79,7 +79,7 @@ def test_a_run_that_is_ended_goes_on_where_it_stopped(folder, signum) -> None:
     family = family_of(process.pid)
     os.kill(process.pid, signum)
     process.communicate(timeout=30)
-    wait_until(lambda: not any(map(is_alive, family)), 20)
+    wait_until(lambda: not any(map(is_alive, family)))
     some = (folder / "out.jsonl").read_bytes()
 
     again = gepipe("run", folder / "two.yaml", "--resume", "--json")

@@ -219,7 +219,7 @@ def test_a_stopped_run_goes_on_with_resume(place, number):
         cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
     ) as process:  # fmt: skip
-        wait_until(lambda: written(place / "out" / "tiny.jsonl") >= 8, 20)
+        wait_until(lambda: written(place / "out" / "tiny.jsonl") >= 8)
         family = family_of(process.pid)
         begun = time.monotonic()
         os.killpg(process.pid, number)  # as a terminal or a service manager does
@@ -227,7 +227,7 @@ def test_a_stopped_run_goes_on_with_resume(place, number):
 
     assert process.returncode == 130
     assert time.monotonic() - begun < 5
-    wait_until(lambda: not any(map(is_alive, family)), 5)
+    wait_until(lambda: not any(map(is_alive, family)))
     got = written(place / "out" / "tiny.jsonl")
     assert f"stopped: {got} of 200 done; go on with: " in said
     assert said.rstrip().endswith(" --resume")  # the whole command, ready to be pasted
@@ -251,7 +251,7 @@ def test_nobody_is_told_to_go_on_with_what_has_no_end(place):
         [*GEPIPE, "run", "tiny.yaml", "--set", source],
         cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
-        wait_until(lambda: written(place / "out" / "tiny.jsonl") >= 4, 20)
+        wait_until(lambda: written(place / "out" / "tiny.jsonl") >= 4)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=20)
 
@@ -285,7 +285,7 @@ def test_a_signal_before_the_run_ends_quietly(place, number):
         [*GEPIPE, "run", "tiny.yaml", "--set", "source={list: list}"],
         cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
-        fifo = wait_until(lambda: opened(place / "list"), 20)
+        fifo = wait_until(lambda: opened(place / "list"))
         try:
             out, said = ended(process, number)
         finally:

@@ -221,7 +221,7 @@ def test_a_killed_run_is_resumed_to_what_one_run_makes(tmp_path):
     running = subprocess.Popen(
         [*command, "--output", str(output)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    wait_until(lambda: output.exists() and output.read_bytes().count(b"\n") >= 4, 60)
+    wait_until(lambda: output.exists() and output.read_bytes().count(b"\n") >= 4)
     running.send_signal(signal.SIGKILL)
     running.wait()
 

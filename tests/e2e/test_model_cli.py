@@ -122,14 +122,14 @@ def test_a_signal_ends_atc_and_leaves_nothing(place, cann, number):
         [*GEPIPE, "model", "convert", "tiny.onnx", "--soc", "310P3"],
         cwd=place, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
-        atc = wait_until(lambda: family_of(process.pid) - {process.pid}, 20)
-        wait_until((place / "cache/models/logs").exists, 20)
+        atc = wait_until(lambda: family_of(process.pid) - {process.pid})
+        wait_until((place / "cache/models/logs").exists)
         process.send_signal(number)
         _, said = process.communicate(timeout=20)
 
     assert process.returncode == 130
     assert f"stopped by {number.name}" in said
-    wait_until(lambda: not [pid for pid in atc if is_alive(pid)], 5)  # killed is not yet gone
+    wait_until(lambda: not [pid for pid in atc if is_alive(pid)])  # killed is not yet gone
     assert not list((place / "cache/models").glob(".part-*"))
 
 

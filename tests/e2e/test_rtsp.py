@@ -82,7 +82,7 @@ def test_a_camera_that_comes_back_is_seen_again(tmp_path: Path) -> None:
     thread = threading.Thread(target=job.run)
     with camera(port):
         thread.start()
-        wait_until(lambda: job.done >= 20, 60)
+        wait_until(lambda: job.done >= 20)
     with camera(port):
         thread.join(60)
     assert not thread.is_alive()

@@ -215,7 +215,7 @@ def server(triton_kit, repository, monkeypatch_module) -> Iterator[Server]:
         assert regions
         assert len(family) > 3 * 10  # stub, fork server and worker of each instance
         assert not run.regions()
-        wait_until(lambda: not any(map(is_alive, family)), 5)
+        wait_until(lambda: not any(map(is_alive, family)))
 
 
 @pytest.fixture(scope="module")
@@ -538,7 +538,7 @@ def test_request_that_was_cancelled_is_not_tried_again(server) -> None:
     subprocess.run([sys.executable, "-c", CANCEL, address], check=True, timeout=30)
 
     wait_until(
-        lambda: metric(server, "gepipe_failures_total", model="hangs", kind="cancelled") == 1, 10
+        lambda: metric(server, "gepipe_failures_total", model="hangs", kind="cancelled") == 1
     )
 
 
@@ -580,7 +580,7 @@ def test_backend_puts_real_time_before_bulk(server) -> None:
 
     with ThreadPoolExecutor(11) as pool:
         asked = [pool.submit(ask, False) for _ in range(10)]
-        wait_until(lambda: len(done) >= 2, 20)
+        wait_until(lambda: len(done) >= 2)
         asked.append(pool.submit(ask, True))
         for each in asked:
             each.result()
@@ -602,7 +602,7 @@ def test_request_that_waits_too_long_is_not_executed(server) -> None:
     before = metric(server, "gepipe_rows_total", model="own")
     with ThreadPoolExecutor(6) as pool:
         bulk = [pool.submit(infer, server, "own", x=rows(4)) for _ in range(5)]
-        wait_until(bulk[0].done, 10)
+        wait_until(bulk[0].done)
         late = pool.submit(infer, server, "own", (), {"timeout": 50_000}, x=rows(1))
         assert all(each.result().status == 200 for each in bulk)
 
@@ -741,7 +741,7 @@ def test_real_time_request_is_executed_before_the_bulk_that_waits(server) -> Non
 
     with ThreadPoolExecutor(11) as pool:
         asked = [pool.submit(ask, "bulk") for _ in range(10)]
-        wait_until(lambda: len(done) >= 2, 20)
+        wait_until(lambda: len(done) >= 2)
         asked.append(pool.submit(ask, "real-time"))
         for each in asked:
             each.result()

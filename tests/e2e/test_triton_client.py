@@ -173,7 +173,7 @@ def test_job_goes_on_where_it_was_stopped(tmp_path, server) -> None:
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     out = tmp_path / "out.jsonl"
-    wait_until(lambda: out.exists() and len(out.read_bytes().splitlines()) >= 12, 20)
+    wait_until(lambda: out.exists() and len(out.read_bytes().splitlines()) >= 12)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=20)
     assert process.returncode == 130, said

@@ -410,10 +410,10 @@ def test_a_real_time_request_overtakes_in_the_steps_of_an_ensemble(triton_kit, p
             sent = [pool.submit(send, "bulk") for _ in range(8)]
             pause(0.05)  # the bulk waits by now
             sent.append(pool.submit(send, "real time"))
-            wait_until(lambda: running.waiting()["slow_preprocess"], 5)
+            wait_until(lambda: running.waiting()["slow_preprocess"])
             for each in sent:
                 each.result()
-        wait_until(lambda: not running.waiting()["slow_preprocess"], 5)
+        wait_until(lambda: not running.waiting()["slow_preprocess"])
         running.stop(10, bell)
 
     assert sorted(set(order)) == ["bulk", "real time"]

@@ -119,7 +119,7 @@ def server(triton_kit, repository) -> Iterator[Server]:
         family = family_of(started.pid)
         started.stop(20, bell)
         assert not run.regions()
-        wait_until(lambda: not any(map(is_alive, family)), 5)
+        wait_until(lambda: not any(map(is_alive, family)))
 
 
 def texts(name: str, rows: list[bytes]) -> grpc.InferInput:
@@ -307,15 +307,15 @@ def test_more_than_may_wait_are_refused_at_once(client, server) -> None:
     assert len(refused) == 3
     assert {each.status() for each in refused} == {"StatusCode.UNAVAILABLE"}
     assert all("overloaded: exceeds maximum queue size" in each.message() for each in refused)
-    wait_until(lambda: failures() - before == len(refused), 3)
+    wait_until(lambda: failures() - before == len(refused))
 
 
 def test_requests_in_work_are_known_to_whoever_watches_for_hangs(client, server) -> None:
     calls = [client.ask("narrow", b"s 7") for _ in range(3)]
 
-    wait_until(lambda: server.waiting()["narrow"] == 3, 5)
+    wait_until(lambda: server.waiting()["narrow"] == 3)
     client.wait(*calls)
-    wait_until(lambda: server.waiting()["narrow"] == 0, 5)
+    wait_until(lambda: server.waiting()["narrow"] == 0)
 
 
 def test_realtime_overtakes_bulk(client) -> None:
@@ -363,7 +363,7 @@ def test_what_a_client_gives_up_is_not_done(client, server) -> None:
         call.cancel()
     client.wait(*slow)
 
-    wait_until(lambda: cancelled() - before[0] == 2, 3)
+    wait_until(lambda: cancelled() - before[0] == 2)
     pause(0.2)  # the model counts every 50 ms
     assert metric(server, "gepipe_rows_total", model="narrow") - before[1] == 2
 
@@ -379,7 +379,7 @@ def test_killed_workers_cost_no_answer(client, server) -> None:
 
     assert client.wait(*calls) == [numbers(n) for n in range(200)]
     assert len(victims) == 4
-    wait_until(lambda: restarts() - before == len(victims), 3)
+    wait_until(lambda: restarts() - before == len(victims))
 
 
 def test_metrics_say_what_was_done(client, server) -> None:
@@ -390,7 +390,7 @@ def test_metrics_say_what_was_done(client, server) -> None:
 
     client.wait(*[client.ask("numbers", b"%d" % n, b"1") for n in range(50)])
 
-    wait_until(lambda: of("gepipe_requests_total") - before[1] == 50, 3)
+    wait_until(lambda: of("gepipe_requests_total") - before[1] == 50)
     assert of("gepipe_rows_total") - before[0] == 100
     assert of("gepipe_batch_rows_sum") - before[2] == 100
     assert of("gepipe_device_busy_seconds_total") > busy
@@ -403,7 +403,7 @@ def test_each_card_of_a_model_has_its_own_metrics(client, server) -> None:
     def of(name: str, *devices: str) -> list[float]:
         return [metric(server, name, model="cards", device=device) for device in devices]
 
-    wait_until(lambda: of("gepipe_requests_total", "0,1") == [100], 3)
+    wait_until(lambda: of("gepipe_requests_total", "0,1") == [100])
     rows = of("gepipe_rows_total", "0", "1")
     assert sum(rows) == 100
     assert all(rows)
@@ -418,7 +418,7 @@ def test_reloading_and_unloading_under_load_answer_everything(client, server, re
     server.control.load("narrow")
     calls += [client.ask("narrow", b"s %d" % n) for n in range(3, 6)]
     pause(0.2)
-    wait_until(lambda: len(client.order) >= 3, 10)
+    wait_until(lambda: len(client.order) >= 3)
     server.control.unload("narrow")
 
     assert client.wait(*calls) == [numbers(n) for n in range(6)]

@@ -97,7 +97,7 @@ class Job:
         )
 
     def __enter__(self) -> Self:
-        wait_until(lambda: len(lines(self.out)) >= 16, 20)
+        wait_until(lambda: len(lines(self.out)) >= 16)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -166,8 +166,8 @@ def test_requests_in_an_ensemble_come_to_their_end_when_it_stops(serve) -> None:
     idle = socket.create_connection(("127.0.0.1", subject.http))  # a client that keeps it open
     for request in requests:
         request.start()
-    wait_until(lambda: subject.control.metrics(metrics_port(subject)).count('"one"'), 5)
-    wait_until(lambda: waiting(subject, "one") == 2, 5)  # one runs in the first step
+    wait_until(lambda: subject.control.metrics(metrics_port(subject)).count('"one"'))
+    wait_until(lambda: waiting(subject, "one") == 2)  # one runs in the first step
 
     began = time.monotonic()
     code = subject.stop()
@@ -196,7 +196,7 @@ def test_what_does_not_end_in_time_is_killed(serve) -> None:
     subject = serve("--stop-timeout", "1s")
     request = threading.Thread(target=lambda: suppress_all(subject))
     request.start()
-    wait_until(lambda: subject.infer("two") == 10 and request.is_alive(), 5)
+    wait_until(lambda: subject.infer("two") == 10 and request.is_alive())
 
     began = time.monotonic()
     code = subject.stop(signal.SIGINT)
@@ -217,7 +217,7 @@ def test_a_second_signal_ends_it_at_once(serve) -> None:
     subject = serve()
     request = threading.Thread(target=lambda: suppress_all(subject))
     request.start()
-    wait_until(lambda: subject.infer("two") == 10 and request.is_alive(), 5)
+    wait_until(lambda: subject.infer("two") == 10 and request.is_alive())
     subject.process.send_signal(signal.SIGHUP)
     subject.wait_for("stopping")
 
@@ -245,7 +245,7 @@ def test_a_model_that_answers_late_is_waited_for(serve, repository) -> None:
 def test_a_stop_does_not_wait_for_a_model_that_never_loads(serve, repository) -> None:
     (repository / "one" / "1" / "model.py").write_text(ENDLESS)
     subject = serve(ready=False)
-    wait_until(lambda: subject.stubs("one"), 20)
+    wait_until(lambda: subject.stubs("one"))
 
     began = time.monotonic()
     code = subject.stop()
@@ -258,7 +258,7 @@ def test_a_stop_does_not_wait_for_a_model_that_never_loads(serve, repository) ->
 def test_a_stop_does_not_wait_for_a_version_that_never_loads(serve, repository) -> None:
     subject = serve("--stop-timeout", "2s")
     (repository / "one" / "1" / "model.py").write_text(ENDLESS)
-    wait_until(lambda: len(subject.stubs("one")) == 2, 10)
+    wait_until(lambda: len(subject.stubs("one")) == 2)
 
     began = time.monotonic()
     code = subject.stop()
@@ -333,9 +333,9 @@ def test_a_dead_model_serves_again_and_health_says_so_meanwhile(serve) -> None:
 
     began = time.monotonic()
     os.kill(victim, signal.SIGKILL)
-    wait_until(lambda: not subject.is_ready(), 3)
+    wait_until(lambda: not subject.is_ready())
     found_s = time.monotonic() - began
-    wait_until(lambda: subject.is_ready() and subject.answers(), 10)
+    wait_until(lambda: subject.is_ready() and subject.answers())
 
     assert found_s < 2  # 0.4 s where the machine does nothing else
     assert "model one: its process one_0_0 has died; loading it again" in subject.text
@@ -353,7 +353,7 @@ def test_a_hung_model_is_killed_and_serves_again(serve) -> None:
         request.start()
 
     subject.wait_for("model one: it hangs (1 waiting, none answered for", 10)
-    wait_until(subject.answers, 10)
+    wait_until(subject.answers)
 
     assert subject.stop() == 0
     for request in requests:
@@ -376,9 +376,9 @@ def test_a_new_version_comes_without_a_failed_request(serve, repository) -> None
     callers = [threading.Thread(target=call) for _ in range(4)]
     for caller in callers:
         caller.start()
-    wait_until(lambda: seen, 5)
+    wait_until(lambda: seen)
     write_model(repository, "one", 2)
-    wait_until(lambda: 17 in seen or faults, 15)
+    wait_until(lambda: 17 in seen or faults)
     done.set()
     for caller in callers:
         caller.join()
@@ -397,7 +397,7 @@ def test_a_version_beside_another_leaves_it_ready_until_it_serves(serve, reposit
     ):
         second.mkdir(exist_ok=True)
         (second / "model.py").write_text(code)
-        wait_until(lambda said=said: said in subject.text or not subject.is_ready(), 15)
+        wait_until(lambda said=said: said in subject.text or not subject.is_ready())
         assert subject.is_ready()
 
     assert subject.infer("sum", 5) == 17
@@ -409,7 +409,7 @@ def test_models_come_and_go_and_a_broken_version_is_not_taken(serve, repository)
     subject = serve()
 
     write_model(repository, "new", 100)
-    wait_until(lambda: "model new: the new version serves" in subject.text, 10)
+    wait_until(lambda: "model new: the new version serves" in subject.text)
     assert subject.infer("new", 1) == 101
 
     (repository / "new" / "1" / "model.py").write_text(BROKEN)
@@ -417,7 +417,7 @@ def test_models_come_and_go_and_a_broken_version_is_not_taken(serve, repository)
     assert "no weights" in text
     assert subject.infer("new", 1) == 101
     told = partial(subject.ask, subject.health, "/readyz")
-    wait_until(lambda: "no weights" in told()[1].get("notes", {}).get("new", ""), 5)
+    wait_until(lambda: "no weights" in told()[1].get("notes", {}).get("new", ""))
     assert told()[0] == 200
 
     away = repository.with_name("away")
@@ -429,7 +429,7 @@ def test_models_come_and_go_and_a_broken_version_is_not_taken(serve, repository)
 
     shutil.rmtree(repository / "new")
     subject.wait_for("model new: removed, and unloaded")
-    wait_until(lambda: "new" not in subject.ask(subject.health, "/readyz")[1]["models"], 5)
+    wait_until(lambda: "new" not in subject.ask(subject.health, "/readyz")[1]["models"])
     with pytest.raises(ControlError, match="unknown model"):
         subject.infer("new")
     assert subject.answers()
@@ -481,7 +481,7 @@ def test_nothing_outlives_a_killed_command_and_the_next_one_cleans_up(serve) -> 
     try:
         subject.process.kill()
         subject.process.wait()
-        wait_until(lambda: not is_alive(server) and not is_alive(stubs[1]), 5)
+        wait_until(lambda: not is_alive(server) and not is_alive(stubs[1]))
         assert subject.regions() != []
 
         second = serve()

@@ -260,7 +260,7 @@ def test_a_run_that_is_stopped_leaves_an_exact_prefix_and_goes_on(tmp_path) -> N
     output = tmp_path / "out.jsonl"
     job = Job(chain(tmp_path), inputs=inputs, output=output)
     stopper = threading.Thread(
-        target=lambda: (wait_until(lambda: job.done > 3, 60), job.request_stop())
+        target=lambda: (wait_until(lambda: job.done > 3), job.request_stop())
     )
     stopper.start()
     with pytest.raises(Interrupted):
@@ -285,7 +285,7 @@ def test_a_worker_of_each_stage_that_is_killed_costs_nothing(tmp_path) -> None:
         for victim in victims:
             made += [next(run)]
             os.kill(victim, signal.SIGKILL)
-            wait_until(lambda victim=victim: not is_alive(victim), 10)
+            wait_until(lambda victim=victim: not is_alive(victim))
         made += list(run)
         restarts = {s.name: s.restarts for s in pipeline.statistics().stages.values()}
 

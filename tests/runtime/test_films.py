@@ -109,7 +109,7 @@ def run_until(job, count):
 
     thread = threading.Thread(target=run)
     thread.start()
-    wait_until(lambda: job.done >= count or errors, 30)
+    wait_until(lambda: job.done >= count or errors)
     return thread, errors
 
 
@@ -274,11 +274,11 @@ def test_a_killed_encoder_ends_a_run_that_waits_for_memory(tmp_path, job):
     subject = job(VideoSink(str(tmp_path / "out.jsonl")), source=source)
     thread, errors = run_until(subject, 0)
     pid = wait_until(
-        lambda: subject._outputs and subject._outputs._results._process and encoder_of(subject), 20
+        lambda: subject._outputs and subject._outputs._results._process and encoder_of(subject)
     )
 
     os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: subject.done >= 8, 20)
+    wait_until(lambda: subject.done >= 8)
     done = subject.done
     pause(0.5)
     assert subject.done - done <= 20  # it stands still: there is no memory left
@@ -346,7 +346,7 @@ pipeline:
     )
     try:
         lines = tmp_path / "out.jsonl"
-        wait_until(lambda: lines.exists() and lines.read_bytes().count(b"\n") > 38, 60)
+        wait_until(lambda: lines.exists() and lines.read_bytes().count(b"\n") > 38)
         family = family_of(process.pid)
         if number == signal.SIGINT:
             os.killpg(process.pid, number)  # as a terminal does
@@ -359,7 +359,7 @@ pipeline:
             process.communicate()
 
     assert process.returncode == status, output
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in family), 10)
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in family))
     films = {path.name for path in (tmp_path / "out").glob("*.mp4")}
     assert "000-a.mp4" in films
     assert films <= {"000-a.mp4", "001-b.mp4"}

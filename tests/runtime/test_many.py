@@ -126,7 +126,7 @@ def test_error_in_one_run_leaves_the_others_alone() -> None:
 
 def test_stop_of_one_run_leaves_the_others_alone_and_no_process() -> None:
     runs = [Running(supervisor(Write(delay_s=0.002)), count) for count in (200, 100_000)]
-    wait_until(lambda: all(run.outcomes for run in runs), 20)
+    wait_until(lambda: all(run.outcomes for run in runs))
     pids = [pid for run in runs for pid in run.pids()]
 
     runs[1].subject.request_stop()
@@ -134,12 +134,12 @@ def test_stop_of_one_run_leaves_the_others_alone_and_no_process() -> None:
     assert isinstance(runs[1].end(), Interrupted)
     assert runs[0].end() is None
     assert runs[0].outcomes == undisturbed(range(200))
-    wait_until(lambda: not any(map(is_alive, pids)), 5)
+    wait_until(lambda: not any(map(is_alive, pids)))
 
 
 def test_interrupt_reaches_runs_in_other_threads_and_not_their_workers() -> None:
     runs = [Running(supervisor(Write(delay_s=0.002)), 100_000) for _ in range(3)]
-    wait_until(lambda: all(run.outcomes for run in runs), 20)
+    wait_until(lambda: all(run.outcomes for run in runs))
     pids = [pid for run in runs for pid in run.pids()]
 
     def stop(*_) -> None:
@@ -159,4 +159,4 @@ def test_interrupt_reaches_runs_in_other_threads_and_not_their_workers() -> None
     assert all(run.subject.statistics().stages["pre"].restarts == 0 for run in runs)
     for run in runs:
         assert [o.index for o in run.outcomes] == list(range(len(run.outcomes)))
-    wait_until(lambda: not any(map(is_alive, pids)), 5)
+    wait_until(lambda: not any(map(is_alive, pids)))

@@ -119,7 +119,7 @@ def test_giving_up_early_stops_the_workers(make) -> None:
     pids = workers_of(pipeline._supervisor)
     results.close()
 
-    wait_until(lambda: not any(map(is_alive, pids)), 5)
+    wait_until(lambda: not any(map(is_alive, pids)))
     assert values(pipeline.run(rows(4))) == [9], "a new run starts new workers"
 
 

@@ -157,6 +157,6 @@ def test_worker_that_is_killed_while_nobody_asks_is_replaced_unnoticed(hostile) 
     (started,) = hostile._processes
     process = started._session._process.process
     os.kill(process.pid, signal.SIGKILL)
-    wait_until(lambda: process.exitcode is not None, 5)
+    wait_until(lambda: process.exitcode is not None)
 
     assert made(hostile, rows_of(3)) == [{"first": 3}]

@@ -133,7 +133,7 @@ def test_worker_that_is_killed_while_nobody_asks_is_replaced_unnoticed(hostile) 
     (started,) = hostile._processes
     process = started._session._process.process
     os.kill(process.pid, signal.SIGKILL)
-    wait_until(lambda: process.exitcode is not None, 5)
+    wait_until(lambda: process.exitcode is not None)
 
     assert made(hostile, b"123")["x"].tolist() == [[3.0] * 4]
 

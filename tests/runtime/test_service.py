@@ -181,7 +181,7 @@ def test_more_than_may_wait_are_refused_at_once(serve):
     answers = serve(threads=1, queue=3)
 
     slow = [answers.ask(b"slow") for _ in range(2)]
-    wait_until(lambda: answers.service.statistics().in_work == 2, 5)
+    wait_until(lambda: answers.service.statistics().in_work == 2)
     queued = [answers.ask(b"1") for _ in range(5)]
     refused = answers.wait(*queued[3:], deadline_s=0.2)
     urgent = answers.ask(b"2", realtime=True)
@@ -194,20 +194,20 @@ def test_realtime_goes_first(serve):
     answers = serve(threads=1)
     order: list[str] = []
     slow = [answers.ask(b"slow") for _ in range(2)]
-    wait_until(lambda: answers.service.statistics().in_work == 2, 5)
+    wait_until(lambda: answers.service.statistics().in_work == 2)
 
     bulk = [answers.service.submit(b"1", answer=lambda _: order.append("bulk")) for _ in range(3)]
     answers.service.submit(b"2", realtime=True, answer=lambda _: order.append("realtime"))
 
     answers.wait(*slow)
-    wait_until(lambda: len(order) == len(bulk) + 1, 5)
+    wait_until(lambda: len(order) == len(bulk) + 1)
     assert order[0] == "realtime"
 
 
 def test_cancelled_and_expired_items_are_answered_without_their_turn(serve):
     answers = serve(threads=1)
     slow = [answers.ask(b"slow") for _ in range(2)]
-    wait_until(lambda: answers.service.statistics().in_work == 2, 5)
+    wait_until(lambda: answers.service.statistics().in_work == 2)
 
     patient, hasty = answers.ask(b"1"), answers.ask(b"1", deadline_s=0.05)
     unwanted = answers.ask(b"1")

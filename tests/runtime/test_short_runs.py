@@ -114,7 +114,7 @@ def test_pre_alone_stops_on_request_and_leaves_no_process() -> None:
             outcomes.extend(some)
 
         def stop() -> None:
-            wait_until(lambda: len(outcomes) > 5, 10)
+            wait_until(lambda: len(outcomes) > 5)
             subject.request_stop()
 
         thread = threading.Thread(target=stop)
@@ -125,7 +125,7 @@ def test_pre_alone_stops_on_request_and_leaves_no_process() -> None:
 
     assert pids
     assert [o.index for o in outcomes] == list(range(len(outcomes)))
-    wait_until(lambda: not any(map(is_alive, pids)), 5)
+    wait_until(lambda: not any(map(is_alive, pids)))
 
 
 # --- post in input order --------------------------------------------------------------------------

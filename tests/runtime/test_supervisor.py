@@ -87,7 +87,7 @@ def test_worker_that_died_between_two_runs_is_replaced() -> None:
         outcomes_of(subject, entries(range(10)))
         for pid in workers_of(subject):
             os.kill(pid, 9)
-            wait_until(lambda pid=pid: not is_alive(pid), 5)
+            wait_until(lambda pid=pid: not is_alive(pid))
 
         assert outcomes_of(subject, entries(range(10)))[0] == undisturbed(range(10))
 
@@ -362,7 +362,7 @@ def test_worker_that_dies_while_it_waits_for_the_model_is_replaced(tmp_path) -> 
         outcomes: list = []
 
         def kill() -> None:
-            wait_until(lambda: len(subject._workforce.waiting) == 2, 10)
+            wait_until(lambda: len(subject._workforce.waiting) == 2)
             for pid in workers_of(subject, "pre") + workers_of(subject, "post"):
                 os.kill(pid, 9)
             (tmp_path / "go").touch()
@@ -381,7 +381,7 @@ class SlowModel(Infer):
         self.folder = folder
 
     def setup(self):
-        wait_until(lambda: Path(self.folder, "go").exists(), 20)
+        wait_until(lambda: Path(self.folder, "go").exists())
         return super().setup()
 
 
@@ -395,7 +395,7 @@ def test_worker_that_is_dead_when_it_is_attached_is_replaced(monkeypatch) -> Non
                 first.append(worker)
                 process = workforce._processes[worker].process
                 process.kill()
-                wait_until(lambda: not is_alive(process.pid), 5)
+                wait_until(lambda: not is_alive(process.pid))
             attach(worker, *links)
 
         monkeypatch.setattr(workforce, "attach", killed)

@@ -130,7 +130,7 @@ def test_a_job_that_was_stopped_goes_on_to_the_same_bytes(spec_of, clips, tmp_pa
     job = Job(spec_of(*clips), output=str(tmp_path / "part.jsonl"))
 
     def stop():
-        wait_until(lambda: job.done >= 21, 20)
+        wait_until(lambda: job.done >= 21)
         job.request_stop()
 
     stopper = threading.Thread(target=stop)
@@ -303,7 +303,7 @@ def test_an_interrupt_leaves_an_exact_prefix_and_says_how_to_go_on(clips, tmp_pa
         run, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=script_environment(),
         cwd=tmp_path,
     )  # fmt: skip
-    wait_until(lambda: output.exists() and output.read_text().count("\n") >= 12, 30)
+    wait_until(lambda: output.exists() and output.read_text().count("\n") >= 12)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=30)
 
@@ -328,14 +328,14 @@ def test_a_run_that_is_killed_leaves_no_process_and_goes_on(clips, tmp_path):
     run = command(tmp_path, clips)
     output = tmp_path / "r.jsonl"
     process = subprocess.Popen(run, env=script_environment(), cwd=tmp_path)
-    wait_until(lambda: output.exists() and output.read_text().count("\n") >= 12, 30)
+    wait_until(lambda: output.exists() and output.read_text().count("\n") >= 12)
     family = family_of(process.pid)
     assert len(family) >= 7, "workers and two decoders"
 
     process.kill()
     process.wait(10)
 
-    wait_until(lambda: not any(map(is_alive, family)), 20)
+    wait_until(lambda: not any(map(is_alive, family)))
     (tmp_path / "slow").unlink()
     again = subprocess.run(
         [*run, "--resume"], check=False, env=script_environment(), cwd=tmp_path, timeout=60
@@ -381,7 +381,7 @@ def test_a_stop_of_a_job_over_a_camera_leaves_whole_files(spec_of, camera):
     job = Job(spec_of(camera.address))
 
     def stop():
-        wait_until(lambda: job.done >= 10, 20)
+        wait_until(lambda: job.done >= 10)
         job.request_stop()
 
     stopper = threading.Thread(target=stop)

@@ -113,7 +113,7 @@ def test_in_a_pipe_there_is_a_plain_line_now_and_then(monkeypatch):
     monkeypatch.setattr(module, "_LINE_S", 0.01)
 
     with Progress(job_of(done=500)) as progress:
-        wait_until(lambda: stream.getvalue().count("\n") >= 3, 5)
+        wait_until(lambda: stream.getvalue().count("\n") >= 3)
         progress.say("warning: something")
 
     first, *_ = stream.getvalue().splitlines()

@@ -232,14 +232,14 @@ def test_what_atc_started_ends_with_a_gepipe_that_is_killed(tmp_path, cann):
     )
     environ = {**os.environ, "FAKE_ATC": "hang", "FAKE_ATC_PID": str(tmp_path / "pid")}
     killed = subprocess.Popen([sys.executable, "-c", code], env=environ)
-    wait_until((tmp_path / "pid").exists, 20)
+    wait_until((tmp_path / "pid").exists)
     atc = int((tmp_path / "pid").read_text())
     (part,) = (tmp_path / "cache" / "models").glob(".part-*")
 
     killed.kill()
     killed.wait()
 
-    wait_until(lambda: not running(atc), 20)
+    wait_until(lambda: not running(atc))
     made(model, gears=(1,))
     assert not part.exists()  # what was left unfinished went with the next conversion
     assert not calls_of(cann)[1:]

@@ -61,7 +61,7 @@ def test_message_that_the_socket_does_not_take_waits_without_blocking(channels) 
     received: list = []
     reader = threading.Thread(target=lambda: received.extend([theirs.receive(), theirs.receive()]))
     reader.start()
-    wait_until(lambda: ours.flush() or not ours.backlog, 10)
+    wait_until(lambda: ours.flush() or not ours.backlog)
     reader.join(10)
 
     assert received == [(big,), ("after",)]
@@ -311,7 +311,7 @@ def test_threaded_feed_pulls_no_more_than_it_was_told() -> None:
             yield entry
 
     with threaded(source(), ahead=4) as feed:  # noqa: F841
-        wait_until(lambda: len(pulled) >= 4, 5)
+        wait_until(lambda: len(pulled) >= 4)
         threading.Event().wait(0.05)
         assert len(pulled) <= 5
 

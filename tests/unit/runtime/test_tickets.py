@@ -49,7 +49,7 @@ class Worker:
 
     def answers(self, count=1):
         found = []
-        wait_until(lambda: found.extend(self.channel.receive()) or len(found) >= count, 5)
+        wait_until(lambda: found.extend(self.channel.receive()) or len(found) >= count)
         return [(ticket, results, *shapes) for ticket, _, results, *shapes in found]
 
     def close(self) -> None:

@@ -159,7 +159,7 @@ def test_model_that_stays_away_is_refused_at_once_and_comes_back(
     assert time.monotonic() - begin < 0.2
 
     (tmp_path / "away").unlink()
-    wait_until(lambda: host._session, 10)
+    wait_until(lambda: host._session)
     host.execute(0, ROWS)
     assert right(host)
 

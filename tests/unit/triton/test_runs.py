@@ -65,7 +65,7 @@ def test_what_still_runs_of_a_killed_run_is_ended(tmp_path) -> None:
         named = subprocess.Popen(["/bin/sh", "-c", f"sleep 600; : {run.prefix}"])
         marked = subprocess.Popen([program, "600", "600s", f"--{run.prefix}x"], stderr=-3)
         try:
-            found = wait_until(lambda: run.processes() or marked.poll() is not None, 5)
+            found = wait_until(lambda: run.processes() or marked.poll() is not None)
             assert found in ([marked.pid], True)
             run.clean()
             assert marked.wait(5) != 0

@@ -151,7 +151,7 @@ def test_frames_are_dropped_that_there_is_no_time_for(camera, watcher_of):
     watcher = watcher_of(camera(pace=20).address, memory=64 * 4096 * 4)
     watcher.take()
 
-    wait_until(lambda: (watcher.feed.take(0), watcher.feed.progress().dropped)[1] > 100, 20)
+    wait_until(lambda: (watcher.feed.take(0), watcher.feed.progress().dropped)[1] > 100)
     before = len(watcher.frames)
     watcher.take()
 
