@@ -8,16 +8,17 @@ that stands first in the model's output.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gepipe.ops.detection import Layout
     from gepipe.ops.op import Meta
 
+#: How a model's output is laid out, once that is settled.
+Layout = Literal["v5", "v8", "v8_rows", "end2end"]
 #: Digits of a pixel that a record has: a hundredth is far less than any detector knows.
 _DIGITS = 2
 

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from gepipe.errors import ConfigError
-from gepipe.ops.op import Meta, Op
+from gepipe.ops.labelled import Labelled
+from gepipe.ops.op import Meta
 from gepipe.plugins import did_you_mean
 
 if TYPE_CHECKING:
-    from gepipe.ops.scores import Labels
+    from gepipe.ops.boxes import Layout
 
-#: How a model's output is laid out, once that is settled.
-Layout = Literal["v5", "v8", "v8_rows", "end2end"]
 _EXPECTED = (
     "[places, 5 + classes] (v5), [4 + classes, places] (v8), [places, 4 + classes] (v8_rows) "
     "or [boxes, 6] (end2end)"
@@ -23,7 +22,7 @@ _EXPECTED = (
 
 
 @dataclass(frozen=True)
-class Yolo(Op):
+class Yolo(Labelled):
     """List the objects in a picture: `{"detections": [{"class", "label", "score", "box"}, …]}`.
 
     Reads the output of any detector that is exported as the YOLO families are: boxes in pixels of
@@ -154,12 +153,6 @@ class Yolo(Op):
             }
             for number, score, box in found.rows()
         ]
-
-    @cached_property
-    def _labels(self) -> Labels | None:
-        from gepipe.ops.scores import Labels
-
-        return None if self.labels is None else Labels.read(self.labels)
 
     @cached_property
     def _wanted(self) -> tuple[int, ...] | None:

@@ -15,10 +15,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gepipe.ops.op import Meta
-    from gepipe.ops.textboxes import TextBoxes
 
 #: Digits of a pixel that a record has.
 _DIGITS = 2
+
+
+class Limits(NamedTuple):
+    """What counts as text; see `gepipe.ops.textboxes.TextBoxes`."""
+
+    threshold: float
+    confidence: float
+    unclip: float
+    dilate: int
+    min_size: float
+    max_lines: int
 
 
 class Regions(NamedTuple):
@@ -38,31 +48,31 @@ class Regions(NamedTuple):
         return zip(corners, self.scores.tolist(), strict=True)
 
 
-def find(probability: NDArray[Any], how: TextBoxes) -> Regions:
+def find(probability: NDArray[Any], limits: Limits) -> Regions:
     """Return the regions of a map, in its pixels.
 
     Args:
         probability: (height, width), from 0 to 1; what is NaN counts as 0. Not modified.
-        how: Thresholds and limits.
+        limits: What counts as text.
     """
     values = np.asarray(probability, np.float32)
     if not np.isfinite(values.sum(dtype=np.float64)):
         values = np.nan_to_num(values, nan=0.0, posinf=1.0, neginf=0.0)
-    mask = (values > how.threshold).astype(np.uint8)
-    if how.dilate > 1:
-        mask = cv2.dilate(mask, np.ones((how.dilate, how.dilate), np.uint8))
+    mask = (values > limits.threshold).astype(np.uint8)
+    if limits.dilate > 1:
+        mask = cv2.dilate(mask, np.ones((limits.dilate, limits.dilate), np.uint8))
     contours = list(cv2.findContours(mask, cv2.RETR_LIST, cv2.CHAIN_APPROX_SIMPLE)[0])
-    if len(contours) > how.max_lines:
-        contours = sorted(contours, key=cv2.contourArea, reverse=True)[: how.max_lines]
+    if len(contours) > limits.max_lines:
+        contours = sorted(contours, key=cv2.contourArea, reverse=True)[: limits.max_lines]
     corners, scores = [], []
     for contour in contours:
         center, (width, height), angle = cv2.minAreaRect(contour)
-        if min(width, height) < how.min_size or not width * height:
+        if min(width, height) < limits.min_size or not width * height:
             continue
         score = _mean_within(values, cv2.boxPoints((center, (width, height), angle)))
-        if score < how.confidence:
+        if score < limits.confidence:
             continue
-        grow = width * height * how.unclip / (width + height)  # both sides of each
+        grow = width * height * limits.unclip / (width + height)  # both sides of each
         grown = cv2.boxPoints((center, (width + grow, height + grow), angle))
         corners.append(_clockwise(grown.astype(np.float64)))
         scores.append(score)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+from gepipe.ops.labelled import Labelled
 from gepipe.ops.op import Meta, Op
-
-if TYPE_CHECKING:
-    from gepipe.ops.scores import Labels
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ class Softmax(Op):
 
 
 @dataclass(frozen=True)
-class TopK(Op):
+class TopK(Labelled):
     """List the classes with the highest scores: `{"top_k": [{"class", "label", "score"}, …]}`.
 
     Highest first; of equal scores, the lower class first. NaN comes last of all.
@@ -71,23 +68,9 @@ class TopK(Op):
         row = scores.one_row("top_k", name, array)
         return {"top_k": scores.entries(row, scores.top(row, self.k), self._labels, name)}
 
-    def setup(self) -> None:
-        """Read the labels.
-
-        Raises:
-            ConfigError: The file cannot be read or understood.
-        """
-        _ = self._labels
-
-    @cached_property
-    def _labels(self) -> Labels | None:
-        from gepipe.ops.scores import Labels
-
-        return None if self.labels is None else Labels.read(self.labels)
-
 
 @dataclass(frozen=True)
-class Threshold(Op):
+class Threshold(Labelled):
     """Keep the classes whose score is high enough, highest first.
 
     After `top_k` it shortens that list. Otherwise it takes an output of the model, as of one with
@@ -121,20 +104,6 @@ class Threshold(Op):
         row = scores.one_row("threshold", name, array)
         chosen = scores.above(row, self.min_score)
         return {"classes": scores.entries(row, chosen, self._labels, name)}
-
-    def setup(self) -> None:
-        """Read the labels.
-
-        Raises:
-            ConfigError: The file cannot be read or understood.
-        """
-        _ = self._labels
-
-    @cached_property
-    def _labels(self) -> Labels | None:
-        from gepipe.ops.scores import Labels
-
-        return None if self.labels is None else Labels.read(self.labels)
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,10 @@ class TextBoxes(Op):
         name, array = scores.pick("text_boxes", value, self.output)
         expected = "a map of probabilities, [1, height, width]"
         values = scores.one_table("text_boxes", name, array, expected)
-        found = regions.to_original(regions.find(values, self), meta)
+        limits = regions.Limits(
+            self.threshold, self.confidence, self.unclip, self.dilate, self.min_size, self.max_lines
+        )
+        found = regions.to_original(regions.find(values, limits), meta)
         lines = [{"polygon": points, "score": score} for points, score in found.rows()]
         rows = reading_rows([Outline.of(line) for line in lines])
         return {"lines": [lines[index] for row in rows for index in row]}
