@@ -11,13 +11,19 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any
+from typing import Any, Final
 
-from multiprocess import connection, context, popen_forkserver
+from multiprocess import connection, context, forkserver, popen_forkserver
+
+#: What `multiprocess` says where the exit status is not known; a process may also end with it.
+_UNKNOWN: Final = 255
 
 
 class _Popen(popen_forkserver.Popen):  # type: ignore[misc] # untyped
+    returncode: int | None
+
     def __init__(self, process: Any) -> None:
+        self.lost = False
         self._looking = threading.Lock()
         super().__init__(process)
 
@@ -26,8 +32,12 @@ class _Popen(popen_forkserver.Popen):  # type: ignore[misc] # untyped
         if flag != os.WNOHANG and self.returncode is None:
             connection.wait([self.sentinel])
         with self._looking:
-            status: int | None = super().poll(os.WNOHANG)
-        return status
+            if self.returncode is None and connection.wait([self.sentinel], 0):
+                try:
+                    self.returncode = forkserver.read_signed(self.sentinel)
+                except (OSError, EOFError):
+                    self.returncode, self.lost = _UNKNOWN, True
+            return self.returncode
 
     def close(self) -> None:
         """Close the pipe."""
@@ -37,6 +47,16 @@ class _Popen(popen_forkserver.Popen):  # type: ignore[misc] # untyped
 
 class ForkedProcess(context.ForkServerProcess):  # type: ignore[misc] # untyped
     """The process."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it ended with the fork server, which then tells no exit status.
+
+        The pipe from the server says so by its end alone: the server may not be seen to have ended
+        yet, however long one looks.
+        """
+        popen = self._popen
+        return popen is not None and popen.poll() is not None and popen.lost
 
     @staticmethod
     def _Popen(process: Any) -> _Popen:  # noqa: N802 - overrides it

@@ -54,8 +54,6 @@ _starting = threading.RLock()
 _TMPDIR_MAX: Final = 107 - len("/pymp-12345678/listener-12345678")
 #: How often a worker's start is tried when the fork server dies during it.
 _START_TRIES: Final = 3
-#: Looks, 10 ms apart, at a server whose end of a pipe is closed and which may be about to end.
-_ENDING_TRIES: Final = 5
 
 
 def start_server(preload: Sequence[str] = ()) -> None:
@@ -93,6 +91,7 @@ def stop_server() -> None:
     """End the fork server and wait for it. The next worker starts a new one."""
     stop = getattr(forkserver._forkserver, "_stop", None)  # noqa: SLF001 - no public way exists
     if stop is not None:
+        wake_server()
         stop()
 
 
@@ -220,17 +219,3 @@ def _forget_parent() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_parent)
-
-
-def is_gone(server: int | None) -> bool:
-    """Whether a fork server has ended, or does within the moment that this takes to be seen."""
-    if server is None:
-        return True
-    for _ in range(_ENDING_TRIES):
-        try:
-            if os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None:
-                return True
-        except ChildProcessError:  # it was waited for already, when the next one was started
-            return True
-        threading.Event().wait(0.01)
-    return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from gepipe.errors import DeviceError, GepipeError, WorkerStartError
@@ -29,7 +30,7 @@ class Places:
         self._eager = {role: crew.eager for role, crew in crews.items()}
         self._used: set[WorkerId] = set()
         self._replaced: set[WorkerId] = set()  # in which a process has died at work
-        self._start_deaths: dict[WorkerId, int] = dict.fromkeys(self.all, 0)
+        self._start_deaths: Counter[tuple[WorkerId, bool]] = Counter()
 
     def begin(self, worker: WorkerId) -> int:
         """Note that a process is started in a place; return which of all places it is."""
@@ -44,15 +45,20 @@ class Places:
         """Whether a place gets a process only when there is enough to do."""
         return worker.index >= self._eager[worker.role]
 
-    def died_in_set_up(self, worker: WorkerId) -> int:
-        """Note it; return how often in a row that has happened."""
-        self._start_deaths[worker] += 1
-        return self._start_deaths[worker]
+    def died_in_set_up(self, worker: WorkerId, *, lost: bool) -> int:
+        """Note it; return how often that has happened since a process there was at work.
+
+        Args:
+            worker: The place.
+            lost: Whether all workers died, and nothing says that this one is to blame.
+        """
+        self._start_deaths[worker, lost] += 1
+        return self._start_deaths[worker, lost]
 
     def died_at_work(self, worker: WorkerId) -> None:
         """Note it."""
         self._replaced.add(worker)
-        self._start_deaths[worker] = 0
+        self._start_deaths[worker, True] = self._start_deaths[worker, False] = 0
 
     def give_up(self, worker: WorkerId, error: GepipeError) -> int:
         """Leave a place empty, and return how many of infer are left; raise where it is needed.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from gepipe.errors import GepipeError, WorkerStartError
 from gepipe.runtime.body import ModelInfo
 from gepipe.runtime.events import WorkerId
-from gepipe.runtime.process import WorkerProcess, describe_exit, set_up_error, stop
+from gepipe.runtime.process import WorkerProcess, set_up_error, stop
 
 if TYPE_CHECKING:
     from gepipe.runtime.events import Role
@@ -79,7 +79,6 @@ def _said(process: WorkerProcess) -> tuple[Said] | None:
                 return (None if info is None else ModelInfo.from_plain(info),)
             case ("failed", kind, text, trace):
                 return (set_up_error(kind, text, trace),)
-    exitcode = process.process.exitcode
-    if exitcode is None:
+    if process.ending is None:
         return None
-    return (WorkerStartError(f"{process.worker} {describe_exit(exitcode)} during set-up"),)
+    return (WorkerStartError(f"{process.worker} {process.ending} during set-up"),)

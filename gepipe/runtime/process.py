@@ -17,14 +17,11 @@ from gepipe.runtime import worker as worker_module
 from gepipe.runtime.channel import Channel
 from gepipe.runtime.events import WorkerId
 from gepipe.runtime.forked import ForkedProcess
-from gepipe.runtime.forkserver import ONE_THREAD, is_gone, server_pid, start
+from gepipe.runtime.forkserver import ONE_THREAD, start, wake_server
 from gepipe.runtime.limits import told
 
 #: How a worker ended that nobody could watch any longer.
 SERVER_KILLED: Final = "lost with the fork server, which was killed"
-#: What `multiprocess` says of such a worker; a worker may also end with it by itself.
-_STATUS_UNKNOWN: Final = 255
-
 
 _processes: weakref.WeakSet[ChildProcess] = weakref.WeakSet()
 
@@ -73,7 +70,6 @@ class ChildProcess:
         finally:
             theirs.close()
         self.channel = Channel(ours)
-        self._server = server_pid()
         _processes.add(self)
 
     def forget(self) -> None:
@@ -85,16 +81,24 @@ class ChildProcess:
     def kill(self) -> None:
         """End the process at once; its sentinel reports it as any other death."""
         self.process.kill()
+        wake_server()
+
+    @property
+    def ending(self) -> str | None:
+        """How it ended, in words; None while it runs."""
+        if self.process.exitcode is None:
+            return None
+        return SERVER_KILLED if self.process.is_lost else describe_exit(self.process.exitcode)
 
     def reap(self) -> str:
         """Collect a process that ended; return how, in words."""
+        wake_server()
         self.process.join()
-        exitcode = self.process.exitcode
+        ending = self.ending
+        assert ending is not None
         self.channel.close()
         self.process.close()
-        if exitcode == _STATUS_UNKNOWN and is_gone(self._server):
-            return SERVER_KILLED
-        return describe_exit(exitcode)
+        return ending
 
 
 class WorkerProcess(ChildProcess):
@@ -149,6 +153,7 @@ def stop(workers: Sequence[ChildProcess], *, grace_s: float) -> None:
     """
     for worker in workers:
         worker.channel.close()
+    wake_server()
     deadline = time.monotonic() + grace_s
     for worker in workers:
         worker.process.join(max(0.0, deadline - time.monotonic()))

@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 
 #: Deaths during set-up that a place survives. An exception during set-up is final at once.
 _START_DEATHS: Final = 2
+#: Deaths during set-up with the fork server, likewise: they are not the worker's fault.
+_START_LOSSES: Final = 19
 
 
 class Workforce:
@@ -271,11 +273,12 @@ class Workforce:
         if worker not in self.attached:
             if worker in self.waiting:
                 self.waiting.remove(worker)
-            deaths = self._places.died_in_set_up(worker)
+            lost = cause == SERVER_KILLED
+            deaths = self._places.died_in_set_up(worker, lost=lost)
             log.warning("%s: %s %s during set-up", name, worker, cause)
             if worker in self.lost:
                 return
-            if deaths > _START_DEATHS:
+            if deaths > (_START_LOSSES if lost else _START_DEATHS):
                 times = f"{deaths} times"
                 error = WorkerStartError(f"{name}: {worker} {cause} during set-up, {times}")
                 yield from self._give_up(worker, error)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from gepipe.io.videos import is_address
+from gepipe.runtime.process import SERVER_KILLED
 from gepipe.video.crew import DecoderCrew
 from gepipe.video.order import Order
 from gepipe.video.progress import VideoProgress
@@ -174,7 +175,7 @@ class OpenVideos:
                 yield video
         for video, cause in self._crew.lost(self._silence):
             self._free_rooms(video)
-            if video.crash(cause):
+            if video.crash(cause, blamed=cause != SERVER_KILLED):
                 log.warning("%s: its decoder %s; another one goes on", video.source, cause)
                 self._open(video)
 

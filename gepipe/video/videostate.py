@@ -127,16 +127,17 @@ class VideoState:
         self.over = True
         self.trouble = (kind, text)
 
-    def crash(self, cause: str) -> bool:
+    def crash(self, cause: str, *, blamed: bool = True) -> bool:
         """Take that its decoder ended; return whether another one shall go on.
 
         Args:
             cause: How, in words.
+            blamed: Whether the video may be to blame for it.
         """
         self.request, self.size = -1, None
         self._crashes += 1
         where = f"behind frame {self.behind}" if self.behind >= 0 else "before its first frame"
-        if self._crashed_behind == self.behind:
+        if blamed and self._crashed_behind == self.behind:
             self.fail(
                 "decoder",
                 f"{self.source!r}: its decoder ended twice {where}, {cause}; "
@@ -148,7 +149,8 @@ class VideoState:
                 f"{self.source!r}: its decoder ended {self._crashes} times, lastly {where}, "
                 f"{cause}; the rest of this video is left out",
             )
-        self._crashed_behind = self.behind
+        if blamed:
+            self._crashed_behind = self.behind
         return not self.over
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from contextlib import suppress
@@ -579,6 +580,29 @@ def test_death_of_the_fork_server_is_no_items_fault(caplog) -> None:
     assert "status 255" not in caplog.text
 
 
+@pytest.mark.parametrize("role", ["pre", "infer", "post"])
+def test_death_of_the_fork_server_is_no_fault_of_who_is_set_up(tmp_path, role) -> None:
+    body = {"pre": Write, "infer": Infer, "post": Read}[role]
+    fate = Fate(role, "setup", "with the server", str(tmp_path), times=5)
+
+    with supervisor(**{role: body(fates=(fate,))}) as subject:
+        outcomes, _ = outcomes_of(subject, entries(range(9)))
+
+    assert outcomes == undisturbed(range(9))
+    assert len(list(tmp_path.iterdir())) == 5
+
+
+def test_fork_server_that_dies_whenever_a_worker_is_set_up_ends_the_run(tmp_path) -> None:
+    fate = Fate("infer", "setup", "with the server", str(tmp_path), times=99)
+
+    said = r"the fork server, .* during set-up, 20 times"
+    with (
+        supervisor(infer=Infer(fates=(fate,))) as subject,
+        pytest.raises(WorkerStartError, match=said),
+    ):
+        outcomes_of(subject, entries(range(9)))
+
+
 def test_worker_that_exits_with_255_is_not_the_fork_servers_death() -> None:
     with supervisor(post=Exiting()) as subject:
         outcomes, _ = outcomes_of(subject, entries(range(9)))
@@ -592,6 +616,22 @@ class Exiting(Read):
         if meta == b"meta of 4":
             os._exit(255)
         return super().read(rows, meta)
+
+
+def test_run_ends_although_the_fork_server_is_stopped() -> None:
+    from multiprocess import forkserver
+
+    began = time.monotonic()
+    with supervisor(Write(delay_s=0.01)) as subject:
+
+        def emit(_: object) -> None:
+            os.kill(forkserver._forkserver._forkserver_pid, signal.SIGSTOP)
+            subject.request_stop()
+
+        with pytest.raises(Interrupted):
+            subject.run(listed(entries(range(60))), emit)
+
+    assert time.monotonic() - began < 20
 
 
 def test_fork_server_that_was_stopped_goes_on_when_it_is_needed() -> None:

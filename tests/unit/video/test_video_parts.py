@@ -134,3 +134,14 @@ def test_a_decoder_that_gets_further_each_time_is_replaced_so_many_times():
     assert not video.crash("killed by SIGSEGV")
     assert video.trouble is not None
     assert f"ended {CRASHES_MAX} times, lastly behind frame 100" in video.trouble[1]
+
+
+def test_a_decoder_that_went_with_the_fork_server_tells_nothing_of_its_video():
+    video = VideoState(0, "a.mp4", b"a.mp4")
+
+    assert video.crash("lost", blamed=False)
+    assert video.crash("lost", blamed=False)
+    assert video.crash("killed by SIGSEGV")
+    assert video.crash("lost", blamed=False)
+
+    assert not video.crash("killed by SIGSEGV")
