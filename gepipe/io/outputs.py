@@ -67,6 +67,7 @@ class Outputs:
         self._fresh = False
         self._results: SinkFile | None = None
         self._see: Callable[[Sequence[Record | Failure]], None] | None = None
+        self._stop: Callable[[], None] | None = None
         self._failures: FailuresFile | None = None
 
     @classmethod
@@ -136,6 +137,7 @@ class Outputs:
         with ExitStack() as stack:
             self._results = results = sink.open()
             self._see = getattr(results, "see", None)
+            self._stop = getattr(results, "request_stop", None)
             stack.callback(results.close, complete=False)
             self._failures = failures = FailuresFile(self.failures_path)
             stack.callback(failures.close)
@@ -196,6 +198,11 @@ class Outputs:
             self._results.write(records)
         self.failed += len(failed)
         self.next = expected
+
+    def request_stop(self) -> None:
+        """Ask not to wait for what may never come. Safe in a signal handler and in any thread."""
+        if self._stop is not None:
+            self._stop()
 
     def close(self, status: Literal["complete", "interrupted"]) -> None:
         """Bring the files to the disk and say in the job file how the run ended.

@@ -110,6 +110,8 @@ class Job:
         self._stopping = True
         if self._supervisor is not None:
             self._supervisor.request_stop()
+        if self._outputs is not None:
+            self._outputs.request_stop()
 
     def statistics(self) -> Statistics | None:
         """Return a frozen snapshot of the run; None before it began. Safe in any thread."""

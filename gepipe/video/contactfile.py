@@ -118,6 +118,12 @@ class ContactSheetFile(LinkedLines):
             lines.append(Record(index, source, text))
         self.append(lines, names)
 
+    def request_stop(self) -> None:
+        """Ask not to wait for a process that does nothing. Safe in any thread."""
+        process = self._process
+        if process is not None:
+            process.request_stop()
+
     def close(self, *, complete: bool) -> None:
         """Bring the lines and all sheets to the disk, or drop those that were not to their end."""
         finish = partial(self._close_sheets, complete=complete)

@@ -196,6 +196,12 @@ class VideoFile(LinkedLines):
         """
         self.append(records, self._names)
 
+    def request_stop(self) -> None:
+        """Ask not to wait for a process that does nothing. Safe in any thread."""
+        process = self._process
+        if process is not None:
+            process.request_stop()
+
     def close(self, *, complete: bool) -> None:
         """Bring the lines and all films to the disk, or drop the film that was not to its end."""
         finish = partial(self._close_films, complete=complete)
@@ -209,7 +215,7 @@ class VideoFile(LinkedLines):
         self._over.clear()
 
     def _close_films(self, *, complete: bool) -> None:
-        process, self._process = self._process, None
+        process = self._process
         if process is None:
             return
         try:
@@ -219,6 +225,7 @@ class VideoFile(LinkedLines):
                 self._end_films(process)
                 process.wait_made(self._ended)
         finally:
+            self._process = None
             process.close()
 
 

@@ -13,9 +13,10 @@ import sys
 import threading
 import time
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
-from gepipe.errors import GepipeError
+from gepipe.errors import GepipeError, Interrupted
 from gepipe.runtime import tuning
 from gepipe.runtime.channel import WorkerChannel
 
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
 
     from gepipe.runtime.channel import Message
 
-#: How long a run that was stopped waits for files whose last part is on its way.
+#: How long a run that was stopped waits for files whose last part is on its way, and for a process
+#: that does nothing.
 _GRACE_S: Final = 10.0
+#: How often a thread that waits for the process to complete its files looks whether it works.
+_GLANCE_S: Final = 0.5
 
 
 class SinkProcess:
@@ -41,7 +45,7 @@ class SinkProcess:
         from gepipe.runtime.process import ChildProcess
 
         self.made: set[str] = set()
-        self._done = False
+        self._done = self._stopping = False
         self._name = name
         self._error: GepipeError | None = None
         # Of a chain over videos, the first leg's thread asks why frames do not come back.
@@ -94,12 +98,17 @@ class SinkProcess:
                 f"the {self._name} process was lost ({how}); run again with --resume"
             )
 
+    def request_stop(self) -> None:
+        """Ask not to wait any longer for a process that does nothing. Safe in any thread."""
+        self._stopping = True
+
     def gone(self) -> GepipeError:
         """Wait for the reason why it is ending, and return it."""
+        due = time.monotonic() + _GRACE_S
         try:
             self.check()
-            while not self._done:
-                self._wait()
+            while not self._done and (left_s := due - time.monotonic()) > 0:
+                self._wait(left_s)
                 self.check()
         except GepipeError as error:
             return error
@@ -122,12 +131,26 @@ class SinkProcess:
 
         Raises:
             GepipeError: It has failed, or has ended.
+            Interrupted: A stop was asked for, and it does nothing.
         """
         self.send(("finish",))
+        worked, since = self._worked(), time.monotonic()
         while not self._done:
-            self._wait()
+            self._wait(_GLANCE_S)
             self.check()
+            if not self._stopping or self._worked() != worked:
+                worked, since = self._worked(), time.monotonic()
+            elif time.monotonic() - since > _GRACE_S:
+                raise Interrupted(f"the {self._name} process does nothing; run with --resume")
         self.close()
+
+    def _worked(self) -> tuple[str, ...]:
+        """Return a measure of the time that it was at work; the same while it stands still."""
+        try:
+            stat = Path(f"/proc/{self._child.process.pid}/stat").read_text()
+        except (OSError, ValueError):  # ended, and collected
+            return ()
+        return tuple(stat.rpartition(")")[2].split()[11:13])  # user and system, proc(5)
 
     def close(self) -> None:
         """End the process, whatever it does. Closing twice is harmless."""
@@ -136,13 +159,13 @@ class SinkProcess:
             child.kill()
             child.reap()
 
-    def _wait(self, limit_s: float | None = None) -> None:
+    def _wait(self, limit_s: float) -> None:
         channel = self._child.channel
         if channel.fileno() < 0:  # another thread has found it ended
             return
         poll = select.poll()
         poll.register(channel.fileno(), select.POLLIN | (select.POLLOUT if channel.backlog else 0))
-        poll.poll(None if limit_s is None else 1000 * limit_s)
+        poll.poll(1000 * limit_s)
 
 
 class SinkBody(Protocol):

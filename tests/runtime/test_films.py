@@ -289,6 +289,26 @@ def test_a_killed_encoder_ends_a_run_that_waits_for_memory(tmp_path, job):
     assert "encoder process was lost (killed by SIGKILL" in str(errors[0])
 
 
+@pytest.mark.parametrize("kind", [VideoSink, ContactSheetSink])
+def test_one_request_ends_a_run_whose_last_process_stands_still(tmp_path, job, monkeypatch, kind):
+    monkeypatch.setattr("gepipe.video.sinkprocess._GRACE_S", 0.5)
+    sink = kind(str(tmp_path / "out.jsonl"))
+    subject = job(sink)
+    thread, errors = run_until(subject, 2)
+    os.kill(encoder_of(subject), signal.SIGSTOP)
+    wait_until(lambda: subject.done == 55, 30)
+    pause(0.7)
+    assert thread.is_alive()  # nobody asked it to stop, and the process may go on
+
+    subject.request_stop()
+    thread.join(5)
+
+    assert not thread.is_alive()
+    assert type(errors[0]) is Interrupted
+    job(sink, resume=True).run()
+    assert len(lines_of(sink.path)) == 55
+
+
 def test_a_full_disk_ends_the_run_with_its_reason(tmp_path, job):
     sink = VideoSink(str(tmp_path / "out.jsonl"), crf=0)
     subject = job(sink)
