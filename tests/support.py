@@ -180,6 +180,7 @@ class _Body:
     fates: tuple[Fate, ...] = ()
     delay_s: float | tuple[float, float] = 0.0
     role = ""
+    _soon = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -192,7 +193,16 @@ class _Body:
     def setup(self) -> Any:
         self.strike("setup")
 
+    def strike_soon(self, numbers: Sequence[int]) -> None:
+        """Strike from another thread in a moment, when the stage has returned from its item."""
+        if any(fate.moment == "between" for fate in self.fates):
+            self._soon = threading.Timer(0.002, self.strike, ("between", numbers))
+            self._soon.daemon = True
+            self._soon.start()
+
     def work(self, number: int) -> None:
+        if self._soon is not None:
+            self._soon.join()  # or a busy machine might do all items before it strikes
         if isinstance(self.delay_s, tuple):
             low, high = self.delay_s
             pause(low + (high - low) * (hash((number, self.role)) % 97) / 97)
@@ -214,8 +224,7 @@ class Write(_Body):
         self.work(number)
         self.strike("mid-write", [number])
         row[WIDTH // 2 :] = number
-        if any(f.moment == "between" for f in self.fates):
-            _soon(lambda: self.strike("between", [number]))
+        self.strike_soon([number])
         return b"meta of %d" % number
 
 
@@ -246,8 +255,7 @@ class Infer(_Body):
             raise RuntimeError(f"the model refuses {self.fail_on}")
         self.strike("mid-write", numbers)
         y[:, WIDTH // 2 :] = 2 * x[:, WIDTH // 2 :] + 1
-        if any(f.moment == "between" for f in self.fates):
-            _soon(lambda: self.strike("between", numbers))
+        self.strike_soon(numbers)
 
     def collect(self, pending: Any) -> None:
         if pending is not None:
@@ -269,16 +277,8 @@ class Read(_Body):
         self.strike("mid-write", [number])
         if not (row == 2 * number + 1).all() or meta != b"meta of %d" % number:
             raise AssertionError(f"torn row of {number}: {row}, {meta!r}")
-        if any(f.moment == "between" for f in self.fates):
-            _soon(lambda: self.strike("between", [number]))
+        self.strike_soon([number])
         return record(number) + bytes(self.size)
-
-
-def _soon(call: Callable[[], None]) -> None:
-    """Call from another thread in a moment, when the stage has returned from its item."""
-    timer = threading.Timer(0.002, call)
-    timer.daemon = True
-    timer.start()
 
 
 def crew(body: Any, workers: int = 1, timeout_s: float = math.inf, **more: Any) -> Crew:

@@ -418,7 +418,7 @@ def test_a_part_that_hangs_is_set_aside_alone(tmp_path) -> None:
     spec = chain(tmp_path)
     mid = spec.stages[2]
     ops = (*mid.ops[:2], Python("tests.chains:hang"), *mid.ops[3:])
-    mid = mid.model_copy(update={"timeout": 0.3, "ops": ops})
+    mid = mid.model_copy(update={"timeout": 1.5, "ops": ops})
     spec = spec.model_copy(update={"stages": (*spec.stages[:2], mid, *spec.stages[3:])})
     with gepipe.Pipeline(spec) as pipeline:
         made = [result.value["squares"] for result in pipeline.run([picture([1, SLOW, 2])] * 2)]

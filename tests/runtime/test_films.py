@@ -117,7 +117,7 @@ def stopped(job, count):
     """Run a job and stop it after `count` outcomes."""
     thread, errors = run_until(job, count)
     job.request_stop()
-    thread.join(30)
+    thread.join(60)
     assert not thread.is_alive()
     (error,) = errors
     assert isinstance(error, Interrupted)
@@ -255,7 +255,7 @@ def test_a_killed_encoder_ends_the_run_and_resume_mends_it(tmp_path, job):
     thread, errors = run_until(first, 10)
 
     os.kill(encoder_of(first), signal.SIGKILL)
-    thread.join(30)
+    thread.join(60)
 
     assert not thread.is_alive()
     (error,) = errors
@@ -283,7 +283,7 @@ def test_a_killed_encoder_ends_a_run_that_waits_for_memory(tmp_path, job):
     pause(0.5)
     assert subject.done - done <= 20  # it stands still: there is no memory left
     os.kill(pid, signal.SIGKILL)
-    thread.join(30)
+    thread.join(60)
 
     assert not thread.is_alive()
     assert "encoder process was lost (killed by SIGKILL" in str(errors[0])
@@ -315,7 +315,7 @@ def test_a_full_disk_ends_the_run_with_its_reason(tmp_path, job):
     thread, errors = run_until(subject, 2)
 
     resource.prlimit(encoder_of(subject), resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
-    thread.join(30)
+    thread.join(60)
 
     assert "cannot write" in str(errors[0])
     assert "file too large" in str(errors[0])

@@ -56,7 +56,7 @@ class Running:
         return workers_of(self.subject)
 
     def end(self) -> BaseException | None:
-        self.thread.join(30)
+        self.thread.join(60)
         assert not self.thread.is_alive()
         self.subject.close()
         return self.error

@@ -27,7 +27,7 @@ stages:
     role: pre
     ops: [{{decode_image: {{}}}}, {{resize: {{size: [8, 8]}}}}, {{to_tensor: {{layout: nchw}}}}]
   - {{name: model, role: infer, model: model.onnx}}
-  - {{name: finish, role: post, timeout: 500ms, ops: [{op}]}}
+  - {{name: finish, role: post, timeout: 2s, ops: [{op}]}}
 """
 HOSTILE = '''
 import os
@@ -40,7 +40,7 @@ def read(outputs):
     if first == 99:
         os._exit(3)
     if first == 98:
-        threading.Event().wait(60)
+        threading.Event().wait(600)
     if first == 97:
         raise ValueError("no such class")
     return {"first": first}

@@ -20,7 +20,7 @@ from tests.support import jpeg, wait_until
 IMAGES = "[{decode_image: {}}, {resize: {size: [8, 8]}}, {to_tensor: {layout: nchw}}]"
 PIPELINE = """
 stages:
-  - {{name: prepare, role: pre, ops: {ops}, timeout: 500ms}}
+  - {{name: prepare, role: pre, ops: {ops}, timeout: 2s}}
   - {{name: model, role: infer, model: model.onnx}}
   - {{name: finish, role: post}}
 """
@@ -31,7 +31,7 @@ def read(data):
     if data == b"crash":
         os._exit(3)
     if data == b"hang":
-        threading.Event().wait(60)
+        threading.Event().wait(600)
     return np.full(4, len(data), np.float32)
 """
 

@@ -83,7 +83,7 @@ def test_pre_alone_survives_deaths_and_sets_aside_what_fails(tmp_path) -> None:
         Fate("pre", "mid-write", "hang", str(tmp_path), number=17, times=9),
     )
     body = Alone(fates, faults={20: ("broken", "on purpose")})
-    with alone(body, timeout_s=0.5) as subject:
+    with alone(body, timeout_s=1.5) as subject:
         outcomes, _ = outcomes_of(subject, entries(range(30)))
 
     failed = [(f.index, f.stage, f.kind) for f in outcomes if isinstance(f, Failure)]

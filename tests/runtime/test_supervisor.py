@@ -136,7 +136,7 @@ def test_part_filled_batch_leaves_when_the_source_pauses() -> None:
         for number in range(6):
             yield entries([number])[0]
             if number in (1, 4):  # batches of four, and the source waits for these results
-                assert given.acquire(timeout=10)
+                assert given.acquire(timeout=60)
 
     def emit(out) -> None:
         outcomes.extend(out)
@@ -166,14 +166,14 @@ def test_stop_request_from_a_thread_ends_a_run_that_waits() -> None:
 
     def source():
         yield from entries(range(2))
-        hold.wait(20)
+        hold.wait(60)
 
     with supervisor() as subject:
         threading.Timer(0.3, subject.request_stop).start()
         began = time.monotonic()
         with pytest.raises(Interrupted):
             streamed(subject, source(), lambda _: None)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
         hold.set()
     with pytest.raises(ClosedError):
         subject.run(listed([]), lambda _: None)
@@ -344,15 +344,15 @@ def test_set_up_that_ends_the_process_is_tried_thrice(tmp_path, way, cause) -> N
 
 def test_set_up_that_never_ends_fails_within_its_limit(tmp_path) -> None:
     fate = (Fate("infer", "setup", "hang", str(tmp_path)),)
-    options = RunOptions(start_timeout_s=0.7, grace_s=0.2)
+    options = RunOptions(start_timeout_s=2.5, grace_s=0.2)
     began = time.monotonic()
     with (
         supervisor(infer=Infer(fate), options=options) as subject,
-        pytest.raises(WorkerStartError, match=r"stage infer: .* within 0\.7 s"),
+        pytest.raises(WorkerStartError, match=r"stage infer: .* within 2\.5 s"),
     ):
         outcomes_of(subject, entries(range(4)))
 
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 40
 
 
 def test_worker_that_dies_while_it_waits_for_the_model_is_replaced(tmp_path) -> None:
@@ -407,23 +407,23 @@ def test_worker_that_is_dead_when_it_is_attached_is_replaced(monkeypatch) -> Non
 
 def test_item_that_takes_too_long_is_tried_twice_and_set_aside(tmp_path) -> None:
     fate = (Fate("pre", "mid-write", "hang", str(tmp_path), number=5, times=9),)
-    with supervisor(Write(fate), workers=(2, 1, 1), timeout_s=0.25) as subject:
+    with supervisor(Write(fate), workers=(2, 1, 1), timeout_s=1.5) as subject:
         outcomes, _ = outcomes_of(subject, entries(range(12)))
 
     assert failures(outcomes) == [(5, "stage pre", "timeout")]
-    assert "limit of 0.25 s" in outcomes[5].error
+    assert "limit of 1.5 s" in outcomes[5].error
     assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_limit_is_for_one_item_and_not_for_a_ticket_of_many() -> None:
-    with supervisor(Write(delay_s=0.02), timeout_s=0.3, batch=32) as subject:
+    with supervisor(Write(delay_s=0.06), timeout_s=1.5, batch=32) as subject:
         assert outcomes_of(subject, entries(range(64)))[0] == undisturbed(range(64))
 
 
 def test_stopped_worker_does_not_hold_up_the_run(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(watch, "_UNBEGUN_S", 0.3)
+    monkeypatch.setattr(watch, "_UNBEGUN_S", 1.5)
     fate = (Fate("pre", "mid-write", "stop", str(tmp_path), number=5),)
-    with supervisor(Write(fate), workers=(2, 1, 1), timeout_s=0.3) as subject:
+    with supervisor(Write(fate), workers=(2, 1, 1), timeout_s=1.5) as subject:
         outcomes, statistics = outcomes_of(subject, entries(range(30)))
 
     assert outcomes == undisturbed(range(30))
@@ -431,8 +431,8 @@ def test_stopped_worker_does_not_hold_up_the_run(monkeypatch, tmp_path) -> None:
 
 
 def test_worker_stopped_while_idle_does_not_hold_up_the_run(monkeypatch) -> None:
-    monkeypatch.setattr(watch, "_UNBEGUN_S", 0.2)
-    with supervisor(timeout_s=0.3) as subject:
+    monkeypatch.setattr(watch, "_UNBEGUN_S", 1.0)
+    with supervisor(timeout_s=1.0) as subject:
         outcomes_of(subject, entries(range(4)))
         (pid,) = workers_of(subject, "post")
         os.kill(pid, 19)
@@ -488,15 +488,15 @@ def test_names_that_are_not_utf8_travel_unharmed() -> None:
 
 
 def test_consumer_that_holds_up_the_run_costs_no_worker_its_life(monkeypatch) -> None:
-    monkeypatch.setattr(watch, "_UNBEGUN_S", 0.1)
+    monkeypatch.setattr(watch, "_UNBEGUN_S", 0.8)
     monkeypatch.setattr(watch, "_OVERSLEPT_S", 0.2)
     outcomes: list = []
 
     def slow(portion) -> None:
         outcomes.extend(portion)
-        pause(0.7 if len(outcomes) < 10 else 0)
+        pause(2.5 if len(outcomes) < 6 else 0)
 
-    with supervisor(workers=(2, 1, 1), timeout_s=0.3) as subject:
+    with supervisor(workers=(2, 1, 1), timeout_s=0.8) as subject:
         statistics = subject.run(listed(entries(range(40))), slow)
 
     assert outcomes == undisturbed(range(40))
