@@ -134,39 +134,57 @@ def assemble(
     if len(legs) == 1:
         crews = make_crews(legs[0], starts[0], reader, encode)
         return Supervisor(crews, lambda info: planned.slots(0, info), options)
-    splitters = spec.splitters
-    memory = _Memory()
-    supervisors = []
-    for number, (leg, start) in enumerate(zip(legs, starts, strict=True)):
-        last = number == len(legs) - 1
-        leg_encode: Callable[..., bytes] = (
-            to_bytes if last else _split(splitters[number], legs[number + 1])
-        )
-        leg_reader = cut_reader(spec, reader, number) if number else reader
-        crews = make_crews(cut(leg) if number else leg, start, leg_reader, leg_encode)
-        supervisors.append(Supervisor(crews, memory.checked(planned, number), options))
+    memory = LegMemory(planned)
+    supervisors = [
+        Supervisor(crews, memory.checked(number), options)
+        for number, crews in enumerate(leg_crews(planned, reader))
+    ]
     twice = bool(getattr(encode, "takes_origin", False))
-    body = JoinBody(
-        tuple(spec.joining),
-        encode,
-        tuple(splitter.single for splitter in splitters),
-        Original.of(reader, spec.pre.ops) if twice else None,
-    )
-    join: Mapping[Role, Crew] = {
-        "pre": Crew(
-            spec.post.name,
-            [pickled(body, spec.post.name)] * planned.join_workers,
-            spec.post.timeout,
-        )
-    }
+    join: Mapping[Role, Crew] = {"pre": join_crew(planned, reader, encode)}
     none = SlotLayout.of((), _JOIN_BATCH)
     return Chain(
         supervisors,
         Supervisor(join, lambda _: SlotPlan(none, none, _JOIN_DEPTH), options),
         stage_names(spec),
-        body.singles,
+        tuple(splitter.single for splitter in spec.splitters),
         keep=twice,
     )
+
+
+def leg_crews(planned: Plan, reader: Reader) -> list[dict[Role, Crew]]:
+    """Return the workers of each leg of a chain: all but the last split, which makes results.
+
+    Raises:
+        ConfigError: An operator cannot be sent to another process.
+    """
+    spec, legs = planned.spec, planned.legs
+    found = []
+    for number, (leg, start) in enumerate(zip(legs, planned.starts, strict=True)):
+        last = number == len(legs) - 1
+        encode: Callable[..., bytes] = (
+            to_bytes if last else _split(spec.splitters[number], legs[number + 1])
+        )
+        leg_reader = cut_reader(spec, reader, number) if number else reader
+        found.append(make_crews(cut(leg) if number else leg, start, leg_reader, encode))
+    return found
+
+
+def join_crew(planned: Plan, reader: Reader, encode: Callable[..., bytes]) -> Crew:
+    """Return the workers of a chain that put items together again and make records of them.
+
+    Raises:
+        ConfigError: An operator cannot be sent to another process.
+    """
+    spec = planned.spec
+    twice = bool(getattr(encode, "takes_origin", False))
+    body = JoinBody(
+        tuple(spec.joining),
+        encode,
+        tuple(splitter.single for splitter in spec.splitters),
+        Original.of(reader, spec.pre.ops) if twice else None,
+    )
+    bodies = [pickled(body, spec.post.name)] * planned.join_workers
+    return Crew(spec.post.name, bodies, spec.post.timeout)
 
 
 def stage_names(spec: PipelineSpec) -> tuple[tuple[str, str], ...]:
@@ -204,22 +222,23 @@ def _split(splitter: Splitter, behind: PipelineSpec) -> Split:
     return Split(splitter, ops, tells_shapes(splitter, ops))
 
 
-class _Memory:
+class LegMemory:
     """Adds up the slots of all legs: each by itself may fit where all together do not."""
 
-    def __init__(self) -> None:
+    def __init__(self, planned: Plan) -> None:
+        self._planned = planned
         self._lock = threading.Lock()
         self._plans: dict[int, int] = {}
 
-    def checked(self, planned: Plan, number: int) -> Callable[[ModelInfo], SlotPlan]:
-        """Return what lays out a leg's slots.
+    def checked(self, number: int) -> Callable[[ModelInfo], SlotPlan]:
+        """Return what lays out the slots of the leg of that number.
 
         Raises:
             BackendError: The slots of all legs do not fit into memory.
         """
 
         def slots(info: ModelInfo) -> SlotPlan:
-            made = planned.slots(number, info)
+            made = self._planned.slots(number, info)
             with self._lock:
                 self._plans[number] = made.nbytes
                 require_memory(list(self._plans.values()))

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 
 from gepipe.io.failures import Failure
+from gepipe.serving.events import Refusal
 from gepipe.serving.kinds import UNAVAILABLE
 
 log = logging.getLogger(__name__)
@@ -40,4 +41,4 @@ class Answers:
     def refuse(self, why: str) -> None:
         """Answer all who still wait."""
         for seq in list(self._waiting):
-            self.give(seq, Failure(seq, "", self._stage, UNAVAILABLE, why))
+            self.give(seq, Refusal(seq, "", self._stage, UNAVAILABLE, why))

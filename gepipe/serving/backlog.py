@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, OrderedDict
+from collections import Counter
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final
 
 from gepipe.io.failures import Failure
 from gepipe.runtime.batches import Item
-from gepipe.serving.events import Answer, Arrived
+from gepipe.runtime.memory import Shapes
+from gepipe.serving.events import Answer, Arrived, Refusal
 from gepipe.serving.kinds import EXPIRED, OVERLOADED, UNAVAILABLE
+from gepipe.serving.waiting import WaitingItems
 
 BOTH: Final = (True, False)
 
@@ -24,12 +26,14 @@ class Unanswered:
         item: The item.
         realtime: Its class.
         arrived: When it came.
+        shapes: Its row shapes; see `Arrived`.
         waiting: Whether no worker has been given it yet.
     """
 
     item: Item
     realtime: bool
     arrived: float
+    shapes: Shapes
     waiting: bool = False
 
 
@@ -55,7 +59,7 @@ class Backlog:
         self._most = most
         self._stage = stage
         self._items: dict[int, Unanswered] = {}
-        self._waiting: dict[bool, OrderedDict[int, Unanswered]] = {c: OrderedDict() for c in BOTH}
+        self._waiting = {c: WaitingItems() for c in BOTH}
         self._deadlines: list[tuple[float, int]] = []
 
     def __contains__(self, seq: int) -> bool:
@@ -69,6 +73,14 @@ class Backlog:
     def waiting(self, realtime: bool) -> int:
         """Return how many of a class no worker has been given yet."""
         return len(self._waiting[realtime])
+
+    def waiting_like(self, realtime: bool, shapes: Shapes) -> int:
+        """Return how many of them have these row shapes."""
+        return self._waiting[realtime].like(shapes)
+
+    def next_shapes(self, realtime: bool) -> Shapes:
+        """Return the row shapes of the one that has waited longest; there must be one."""
+        return self._waiting[realtime].oldest()
 
     def next_deadline(self) -> float:
         """Return when `expire` should be called."""
@@ -85,7 +97,8 @@ class Backlog:
             closed: Why nothing is taken any more.
         """
         queue = self._waiting[event.realtime]
-        entry = Unanswered(Item(event.seq, -1, "", event.payload), event.realtime, now)
+        item = Item(event.seq, -1, "", event.payload)
+        entry = Unanswered(item, event.realtime, now, event.shapes)
         self._items[event.seq] = entry
         if closed is not None:
             self.drop(event.seq, UNAVAILABLE, closed)
@@ -99,18 +112,15 @@ class Backlog:
             self.drop(event.seq, EXPIRED, "its time was over when it arrived")
         else:
             entry.waiting = True
-            queue[event.seq] = entry
+            queue.add(item, event.shapes)
             if event.deadline < math.inf:
                 heappush(self._deadlines, (event.deadline, event.seq))
 
-    def take(self, realtime: bool, count: int) -> list[Item]:
-        """Take the oldest waiting items of a class, to be given to a worker."""
-        queue = self._waiting[realtime]
-        items = []
-        for _ in range(count):
-            entry = queue.popitem(last=False)[1]
-            entry.waiting = False
-            items.append(entry.item)
+    def take(self, realtime: bool, shapes: Shapes, count: int) -> list[Item]:
+        """Take the oldest waiting items of a class and a shape, to be given to a worker."""
+        items = self._waiting[realtime].take(shapes, count)
+        for item in items:
+            self._items[item.seq].waiting = False
         return items
 
     def waited_s(self, seq: int, now: float) -> float:
@@ -125,7 +135,7 @@ class Backlog:
 
     def drop(self, seq: int, kind: str, text: str) -> None:
         """Answer an item, if it is not answered yet, without waiting for its result."""
-        self.fail(seq, self._stage, kind, text)
+        self._fail(Refusal(seq, "", self._stage, kind, text))
 
     def drop_all(self, kind: str, text: str) -> None:
         """Answer all items."""
@@ -140,12 +150,15 @@ class Backlog:
 
     def fail(self, seq: int, stage: str, kind: str, text: str) -> None:
         """Answer with a failure."""
-        if self._leave(seq):
-            self.failures[kind] += 1
-            self.answers.append(Answer(seq, Failure(seq, "", stage, kind, text)))
+        self._fail(Failure(seq, "", stage, kind, text))
+
+    def _fail(self, failure: Failure) -> None:
+        if self._leave(failure.index):
+            self.failures[failure.kind] += 1
+            self.answers.append(Answer(failure.index, failure))
 
     def _leave(self, seq: int) -> bool:
         entry = self._items.pop(seq, None)
         if entry is not None and entry.waiting:
-            del self._waiting[entry.realtime][seq]
+            self._waiting[entry.realtime].remove(seq, entry.shapes)
         return entry is not None

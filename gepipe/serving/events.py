@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from gepipe.io.failures import Failure
 from gepipe.runtime import events as runtime
+from gepipe.runtime.memory import Shapes
 
 # --- events ---------------------------------------------------------------------------------------
 
@@ -21,12 +22,14 @@ class Arrived:
         payload: What a pre worker needs to read it: a plain value, mostly bytes.
         realtime: Whether it goes before those that are not.
         deadline: When its answer is not wanted any more, in the seconds of the caller's clock.
+        shapes: Row shapes of its inputs, where the layout leaves them open and they are known.
     """
 
     seq: int
     payload: Any
     realtime: bool = False
     deadline: float = math.inf
+    shapes: Shapes = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +44,22 @@ class Drain:
     """Take nothing more; finish what is there."""
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What waits stays where it is, until that is taken back.
+
+    Attributes:
+        on: Whether it begins or ends.
+    """
+
+    on: bool
+
+
 Event: TypeAlias = (
     Arrived
     | Cancelled
     | Drain
+    | Held
     | runtime.WorkerReady
     | runtime.Replied
     | runtime.WorkerExited
@@ -52,6 +67,11 @@ Event: TypeAlias = (
 )
 
 # --- commands -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal(Failure):
+    """A failure that is no worker's: the service itself has given the item up."""
 
 
 @dataclass(frozen=True, slots=True)

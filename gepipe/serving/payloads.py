@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from gepipe.errors import ItemError
+from gepipe.pipeline.payloadstore import taken_out
 
 #: The tensor of results, each as JSON text.
 RESULT: Final = "RESULT"
@@ -18,6 +20,24 @@ def to_payload(value: Any) -> Any:
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
     return value.dtype.str, value.shape, value.tobytes()
+
+
+def nbytes_of(payload: Any) -> int:
+    """Return the bytes of what `to_payload` has returned."""
+    return len(payload if isinstance(payload, bytes) else payload[2])
+
+
+def stored(payload: Any, put: Callable[[bytes], Any]) -> Any:
+    """Return a payload with its bytes put elsewhere.
+
+    Args:
+        payload: What `to_payload` has returned.
+        put: Puts them, and returns what stands for them.
+    """
+    if isinstance(payload, bytes):
+        return put(payload)
+    dtype, shape, data = payload
+    return dtype, shape, put(data)
 
 
 @dataclass(frozen=True)
@@ -37,4 +57,4 @@ class PayloadReader:
         import numpy as np
 
         dtype, shape, data = payload
-        return np.frombuffer(data, dtype).reshape(shape)
+        return np.frombuffer(taken_out(data), dtype).reshape(shape)

@@ -1,63 +1,69 @@
-"""A pipeline that answers whoever asks: its workers, driven by a thread of its own.
-
-    submit, cancel ──▶ inbox ──┐
-    channels of the workers ───┼─▶ events ─▶ ServingState ─▶ commands ─┬─▶ tickets to workers
-    sentinels of the workers ──┘                                      └─▶ answers to callers
-
-The thread touches no tensor and decides nothing that `ServingState` can decide.
-"""
+"""A pipeline that answers whoever asks, of one model or of several."""
 
 from __future__ import annotations
 
-import logging
 import math
-import sys
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from gepipe.errors import ClosedError, GepipeError, InternalError
-from gepipe.io.failures import Failure
+from gepipe.errors import ClosedError
 from gepipe.io.jsonl import encode_json
-from gepipe.pipeline.conversion import prepare
-from gepipe.pipeline.crews import make_crews, worker_environment
-from gepipe.pipeline.plan import plan_slots, plan_start
+from gepipe.pipeline.assembly import plan
+from gepipe.pipeline.crews import make_crews
 from gepipe.pipeline.preload import PRELOAD
-from gepipe.runtime.body import ModelInfo
-from gepipe.runtime.events import Abort, Event, WorkerReady
 from gepipe.runtime.forkserver import start_server
-from gepipe.runtime.links import Link, make_links
-from gepipe.runtime.loop import Loop
-from gepipe.runtime.options import RunOptions
-from gepipe.runtime.workforce import Workforce
-from gepipe.serving.answers import Answers
-from gepipe.serving.events import Answer, Arrived, Cancelled, Drain, WakeAt
-from gepipe.serving.events import Event as ServingEvent
+from gepipe.serving.chain import ServedChain
+from gepipe.serving.leg import Leg, LegPlan
 from gepipe.serving.payloads import PayloadReader, to_payload
-from gepipe.serving.shape import ServingShape
 from gepipe.serving.snapshot import Executed, ServiceStatistics
-from gepipe.serving.state import ServingState
 from gepipe.spec.profile import QUEUE, complete
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from gepipe.runtime.events import Role
-    from gepipe.runtime.options import Crew, SlotPlan
+    from gepipe.io.failures import Failure
+    from gepipe.pipeline.assembly import Plan
+    from gepipe.runtime.body import ModelInfo
     from gepipe.spec.model import PipelineSpec
 
-log = logging.getLogger(__name__)
+
+class _Route(Protocol):
+    """What items go through: a leg, or a chain of them. See `Leg`."""
+
+    @property
+    def batch(self) -> int: ...
+
+    def start(self) -> ModelInfo: ...
+
+    def submit(
+        self,
+        payload: Any,
+        *,
+        realtime: bool,
+        deadline: float,
+        answer: Callable[[bytes | Failure], None],
+    ) -> int: ...
+
+    def cancel(self, token: int) -> None: ...
+
+    @property
+    def is_open(self) -> bool: ...
+
+    def statistics(self) -> ServiceStatistics: ...
+
+    def executed(self) -> list[Executed]: ...
+
+    def close(self, drain_s: float) -> None: ...
 
 
 class Service:
     """A pipeline with its workers, for as many callers as there are. Close it.
 
     Attributes:
-        batch: Rows of a whole batch; 0 before `start` has returned.
-        devices: The device of each infer worker; none before `start` has returned.
+        devices: The device of each infer worker, one model's after the other's; none before
+            `start` has been called.
     """
 
     def __init__(self, spec: PipelineSpec) -> None:
@@ -67,64 +73,29 @@ class Service:
             spec: The pipeline. Its source and sink are not used. Its profile says how many items of
                 a class may wait; more are refused.
         """
-        self.batch = 0
         self.devices: tuple[int, ...] = ()
         self._spec = spec
-        self._info: ModelInfo | None = None
-        self._crews: Mapping[Role, Crew] = {}
-        self._plan_slots: Callable[[ModelInfo], SlotPlan] | None = None
-        self._state: ServingState | None = None
-        self._links: list[Link] = []
-        self._inbox: deque[ServingEvent] = deque()
-        self._answers = Answers(spec.infer.name)
-        self._asleep = self._is_started = self._ended = False
-        self._wake = self._last_moment = math.inf
-        self._ready = threading.Event()
-        self._closing = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
-
-    # --- for the caller ---------------------------------------------------------------------------
+        self._route: _Route | None = None
 
     def start(self) -> ModelInfo:
         """Start the workers and wait until all are ready.
 
         Returns:
-            What the model says of itself; its notes begin with what was chosen.
+            What the first model says of itself; its notes begin with what was chosen.
 
         Raises:
-            GepipeError: A worker does not start, or the model does not open or fit.
+            GepipeError: A worker does not start, or a model does not open or fit.
         """
-        if self._thread is not None:
+        if self._route is not None:
             raise ClosedError("this service was started before; make a new one")
         start_server(PRELOAD)
-        spec = self._spec = prepare(self._spec)
-        start = plan_start(spec)
-        self.devices = tuple(options.device for options in start.engines)
-        crews = make_crews(spec, start, PayloadReader(), encode_json)
-        # There is no telling when the first rush comes: all workers are started now.
-        self._crews = {role: replace(crew, eager=sys.maxsize) for role, crew in crews.items()}
-        # One slot more for each device, so that each class can leave one to the other.
-        wider = spec.model_copy(update={"depth": spec.depth + 1})
-        self._plan_slots = lambda info: plan_slots(wider, start, info)
-        self._loop = Loop()
-        self._workforce = Workforce(
-            self._crews,
-            RunOptions(environ=worker_environment()),
-            self._loop.selector,
-            self._set_up,
+        planned = plan(self._spec)
+        self.devices = tuple(
+            options.device for start in planned.starts for options in start.engines
         )
-        self._thread = threading.Thread(target=self._run, name="gepipe service", daemon=True)
-        self._thread.start()
-        self._ready.wait()
-        if self._error is not None:
-            self.close(0.0)
-            if isinstance(self._error, GepipeError):
-                raise self._error
-            raise InternalError(f"the service did not start: {self._error!r}") from self._error
-        if self._info is None or not self._is_started:
-            raise ClosedError("this service was closed while it started")
-        return replace(self._info, notes=(*start.notes, *self._info.notes))
+        self._route = _route_of(planned)
+        info = self._route.start()
+        return replace(info, notes=(*planned.notes, *info.notes))
 
     def submit(
         self,
@@ -146,38 +117,32 @@ class Service:
         Returns:
             What to cancel it by.
         """
-        seq = self._answers.expect(answer)
         deadline = math.inf if deadline_s is None else time.monotonic() + deadline_s
-        self._put(Arrived(seq, to_payload(payload), realtime, deadline))
-        if self._ended:
-            self._refuse()
-        return seq
+        return self._started().submit(
+            to_payload(payload), realtime=realtime, deadline=deadline, answer=answer
+        )
 
     def cancel(self, token: int) -> None:
         """Say that an answer is not wanted any more; it is answered as `cancelled`, if not yet."""
-        self._put(Cancelled(token))
+        self._started().cancel(token)
+
+    @property
+    def batch(self) -> int:
+        """Rows of a whole batch of the first model; 0 before `start` has returned."""
+        return self._route.batch if self._route is not None else 0
 
     @property
     def is_open(self) -> bool:
         """Whether items are taken."""
-        return self._is_started and not self._ended
+        return self._route is not None and self._route.is_open
 
     def statistics(self) -> ServiceStatistics:
         """Return a frozen snapshot. Safe in any thread."""
-        state = self._state
-        if state is None or not self._is_started:
-            return ServiceStatistics()
-        return ServiceStatistics(
-            in_work=len(state.backlog) - state.backlog.waiting(True) - state.backlog.waiting(False),
-            done=state.backlog.done,
-            failures=dict(state.backlog.failures),
-            restarts={role: count.restarts for role, count in state.counts.items()},
-        )
+        return self._route.statistics() if self._route is not None else ServiceStatistics()
 
     def executed(self) -> list[Executed]:
-        """Return the executions done since the last call. For one thread."""
-        recent = self._state.recent if self._state is not None else deque[Executed]()
-        return [recent.popleft() for _ in range(len(recent))]
+        """Return the executions done since the last call, of every model. For one thread."""
+        return self._route.executed() if self._route is not None else []
 
     def close(self, drain_s: float = 5.0) -> None:
         """Take nothing more, finish what is there, and stop the workers. Closing twice is harmless.
@@ -185,14 +150,8 @@ class Service:
         Args:
             drain_s: Seconds after which what is not finished is answered as `unavailable`.
         """
-        with self._closing:
-            if self._thread is None:
-                self._ended = True
-                self._refuse()
-                return
-            self._last_moment = min(self._last_moment, time.monotonic() + drain_s)
-            self._put(Drain())
-            self._thread.join()
+        if self._route is not None:
+            self._route.close(drain_s)
 
     def __enter__(self) -> Self:
         return self
@@ -200,106 +159,22 @@ class Service:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    # --- the thread -------------------------------------------------------------------------------
+    def _started(self) -> _Route:
+        if self._route is None:
+            raise ClosedError("this service is not started")
+        return self._route
 
-    def _put(self, event: ServingEvent) -> None:
-        self._inbox.append(event)
-        if self._asleep:  # it looks into the inbox once more after it has set this
-            self._asleep = False
-            self._loop.wake()
 
-    def _run(self) -> None:
-        try:
-            self._loop.begin()
-            self._workforce.start_eager()
-            while not self._over():
-                self._step()
-        except BaseException as error:
-            self._error = error
-            if self._ready.is_set():
-                log.exception("the service has ended")
-        finally:
-            self._ended = True
-            self._asleep = False
-            self._workforce.close()
-            for buffer, _ in self._links:
-                buffer.close()
-            self._loop.close()
-            self._refuse()
-            self._ready.set()
-
-    def _over(self) -> bool:
-        if self._error is not None:
-            return True
-        if self._last_moment == math.inf:
-            return False
-        idle = self._state is None or not (len(self._state.backlog) or self._inbox)
-        return idle or time.monotonic() >= self._last_moment
-
-    def _step(self) -> None:
-        self._asleep = True
-        # What arrives before the model is open waits until then.
-        due = min(self._wake, self._last_moment)
-        if self._inbox and self._state is not None:
-            due = 0.0
-        events: list[Any] = list(self._loop.events(self._workforce, due))
-        self._asleep = False
-        state = self._state
-        if state is None:
-            return
-        while self._inbox:
-            events.append(self._inbox.popleft())
-        now = time.monotonic()
-        if events or now >= self._wake:
-            for command in state.handle(now, events):
-                match command:
-                    case Answer(seq, result):
-                        self._answers.give(seq, result)
-                    case WakeAt(moment):
-                        self._wake = moment
-                    case Abort(error):
-                        log.error("the service has ended: %s", error)
-                        self._error = error
-                    case _:
-                        self._workforce.obey(command)
-        if not self._ready.is_set() and len(self._workforce.attached) == self._places:
-            self._is_started = True
-            self._ready.set()
-
-    def _refuse(self) -> None:
-        """Answer all who still wait: the service has ended."""
-        why = f"the service has ended: {self._error}" if self._error else "the service has stopped"
-        self._inbox.clear()
-        self._answers.refuse(why)
-
-    # --- the beginning ----------------------------------------------------------------------------
-
-    @property
-    def _places(self) -> int:
-        return sum(len(crew.bodies) for crew in self._crews.values())
-
-    def _set_up(self, info: tuple[Any, ...] | None) -> Iterator[Event]:
-        if info is not None and self._info is None:
-            self._info = ModelInfo.from_plain(info)
-            assert self._plan_slots is not None
-            self._open(self._info, self._plan_slots(self._info))
-        if self._state is None:
-            return
-        for worker in list(self._workforce.waiting):
-            self._workforce.attach(worker, *self._links)
-            yield WorkerReady(worker)
-
-    def _open(self, info: ModelInfo, plan: SlotPlan) -> None:
-        self._links = make_links(plan)
-        self.batch = plan.inputs.batch
-        self._state = ServingState(
-            ServingShape(
-                batch=plan.inputs.batch,
-                depth=plan.depth,
-                workers={role: len(crew.bodies) for role, crew in self._crews.items()},
-                names={role: crew.name for role, crew in self._crews.items()},
-                in_flight=info.in_flight,
-                queue=complete(self._spec.profile).queue or QUEUE,
-                max_wait_s=self._spec.max_wait or 0.0,
-            )
-        )
+def _route_of(planned: Plan) -> _Route:
+    # One slot more for each device, so that each class can leave one to the other.
+    wider = replace(
+        planned,
+        legs=tuple(leg.model_copy(update={"depth": leg.depth + 1}) for leg in planned.legs),
+    )
+    first = planned.legs[0]
+    queue, max_wait_s = complete(first.profile).queue or QUEUE, first.max_wait or 0.0
+    if len(planned.legs) > 1:
+        return ServedChain(wider, PayloadReader(), encode_json, queue, max_wait_s)
+    crews = make_crews(first, planned.starts[0], PayloadReader(), encode_json)
+    stage = first.infer.name
+    return Leg(LegPlan(crews, lambda info: wider.slots(0, info), stage, queue, max_wait_s))

@@ -3,6 +3,9 @@
     callers ─Arrived─▶ waiting ─Write─▶ pre ─▶ batch ─Run─▶ infer ─▶ Read ─▶ post ─Answer─▶ callers
                real-time │ bulk            one open batch a class
 
+Where there is nothing but pre, what pre makes of an item is its record. Rows of differing shapes
+never share a batch: one closes when nothing of its shape waits any more, and others do.
+
 Batches form late: one that is not full leaves when a device has nothing else to do. The device is
 given its next execution only when the running one is nearly over, so that what is urgent overtakes
 until then. Each item is answered exactly once, in no order.
@@ -33,7 +36,7 @@ from gepipe.runtime.schedule import InOrder
 from gepipe.runtime.slots import Slot
 from gepipe.serving.backlog import BOTH, Backlog
 from gepipe.serving.classes import SharedSlots, Turns
-from gepipe.serving.events import Arrived, Cancelled, Command, Drain, Event, WakeAt
+from gepipe.serving.events import Arrived, Cancelled, Command, Drain, Event, Held, WakeAt
 from gepipe.serving.kinds import CANCELLED, UNAVAILABLE
 from gepipe.serving.pace import Pace
 from gepipe.serving.shape import ServingShape
@@ -76,7 +79,9 @@ class ServingState(Passage):
         self._to_run = {c: InOrder() for c in BOTH}
         self._to_read: dict[bool, deque[tuple[Batch, Item]]] = {c: deque() for c in BOTH}
         self._writes, self._runs, self._reads = Turns(), Turns(), Turns()
-        self._pace = Pace(self._roster, shape.workers["infer"], shape.in_flight)
+        self._pace = Pace(self._roster, shape.workers.get("infer", 0), shape.in_flight)
+        self._held = False
+        self._has_made_way = False  # an open batch was closed for one of another shape
         self._closed: str | None = None
         self._broken = False
 
@@ -90,30 +95,14 @@ class ServingState(Passage):
         self._now = now
         out: list[WorkerCommand] = []
         for event in events:
-            match event:
-                case Arrived():
-                    if self.backlog.waiting(event.realtime) >= self.shape.queue:
-                        self._deal_writes(out)  # many may have come at once, to idle workers
-                    self.backlog.arrive(event, now, self._closed)
-                case Cancelled(seq):
-                    self.backlog.drop(seq, CANCELLED, "the request was cancelled")
-                case Drain():
-                    self._closed = self._closed or "the service is stopping"
-                case WorkerReady(worker):
-                    self._roster[worker].up = True
-                case Replied(worker):
-                    self._replied(event, out)
-                    self._pace.begin(worker, now) if worker.role == "infer" else None
-                case WorkerExited():
-                    self._exited(event, out)
-                case WorkerLost(worker, error):
-                    self._roster[worker].lost = True
-                    if self._roster.all_lost(worker.role):
-                        self._break(error, out)
+            self._learn(event, out)
         self.backlog.expire(now)
         if not self._broken:
             self._deal_runs(out)
             self._deal_writes(out)
+            if self._has_made_way:
+                self._has_made_way = False
+                self._deal_runs(out)
             self._deal_reads(out)
         commands: list[Command] = [*self.backlog.answers, *out]  # type: ignore[list-item] # no Pull
         self.backlog.answers.clear()
@@ -121,6 +110,31 @@ class ServingState(Passage):
             self._wake = wake
             commands.append(WakeAt(wake))
         return commands
+
+    def _learn(self, event: Event, out: list[WorkerCommand]) -> None:
+        """Take one event."""
+        match event:
+            case Arrived():
+                if self.backlog.waiting(event.realtime) >= self.shape.queue:
+                    self._deal_writes(out)  # many may have come at once, to idle workers
+                self.backlog.arrive(event, self._now, self._closed)
+            case Cancelled(seq):
+                self.backlog.drop(seq, CANCELLED, "the request was cancelled")
+            case Drain():
+                self._closed = self._closed or "the service is stopping"
+            case Held(on):
+                self._held = on
+            case WorkerReady(worker):
+                self._roster[worker].up = True
+            case Replied(worker):
+                self._replied(event, out)
+                self._pace.begin(worker, self._now) if worker.role == "infer" else None
+            case WorkerExited():
+                self._exited(event, out)
+            case WorkerLost(worker, error):
+                self._roster[worker].lost = True
+                if self._roster.all_lost(worker.role):
+                    self._break(error, out)
 
     # --- answers ----------------------------------------------------------------------------------
 
@@ -146,13 +160,12 @@ class ServingState(Passage):
             if chosen is None:
                 return
             self._writes.took(chosen, bulk=bulk)
-            batch = self._open[chosen]
-            if batch is None:
-                batch = Batch(self._inputs.acquire_for(chosen), realtime=chosen)
-                self._open[chosen], self._opened[chosen] = batch, self._now
+            batch = self._batch_to_fill(chosen)
+            shapes = batch.shapes or ()
+            waiting = self.backlog.waiting_like(chosen, shapes)
             room = self.shape.batch - len(batch.items)
-            count = self._rows_per_ticket("pre", self.backlog.waiting(chosen))
-            items = self.backlog.take(chosen, min(count, room))
+            count = min(self._rows_per_ticket("pre", waiting), room)
+            items = self.backlog.take(chosen, shapes, count)
             for item in items:
                 item.row = len(batch.items)
                 batch.items.append(item)
@@ -162,9 +175,29 @@ class ServingState(Passage):
             out.append(self._holdings.deal(worker, batch, items))
 
     def _can_write(self, *, realtime: bool) -> bool:
-        return self.backlog.waiting(realtime) > 0 and (
-            self._open[realtime] is not None or self._inputs.has_room(realtime)
-        )
+        if self._held or not self.backlog.waiting(realtime):
+            return False
+        return self._can_grow(self._open[realtime]) or self._inputs.has_room(realtime)
+
+    def _can_grow(self, batch: Batch | None) -> bool:
+        """Whether something waits that can join an open batch."""
+        if batch is None or self._held:
+            return False
+        return self.backlog.waiting_like(batch.realtime, batch.shapes or ()) > 0
+
+    def _batch_to_fill(self, realtime: bool) -> Batch:
+        """Return the open batch, or a new one for the shape of what has waited longest."""
+        batch = self._open[realtime]
+        if batch is not None and self._can_grow(batch):
+            return batch
+        if batch is not None:
+            self._close(batch)
+            self._has_made_way = True
+        shapes = self.backlog.next_shapes(realtime)
+        slot = self._inputs.acquire_for(realtime)
+        batch = Batch(slot, realtime=realtime, shapes=shapes or None)
+        self._open[realtime], self._opened[realtime] = batch, self._now
+        return batch
 
     def _close(self, batch: Batch) -> None:
         """Let nothing more join a batch."""
@@ -224,7 +257,7 @@ class ServingState(Passage):
             batch is not None
             and not batch.unwritten
             and self._has_waited(realtime)
-            and (idle or not self.backlog.waiting(realtime))
+            and (idle or not self._can_grow(batch))
             and self._outputs.has_room(realtime)
         )
 
@@ -260,6 +293,8 @@ class ServingState(Passage):
     # --- post -------------------------------------------------------------------------------------
 
     def _deal_reads(self, out: list[WorkerCommand]) -> None:
+        if self._only_pre:
+            return
         while (worker := self._roster.vacancy("post")) is not None:
             bulk = bool(self._to_read[False])
             chosen = self._reads.choose(realtime=bool(self._to_read[True]), bulk=bulk)

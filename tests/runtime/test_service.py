@@ -105,7 +105,7 @@ def serve(tmp_path: Path) -> Iterator[Any]:
 
 
 def workers_of(service: Service, role: str) -> list[int]:
-    processes = list(service._workforce._processes.items())
+    processes = list(service._route._workforce._processes.items())
     return [each.process.pid for worker, each in processes if worker.role == role]
 
 

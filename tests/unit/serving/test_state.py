@@ -10,7 +10,7 @@ from gepipe.errors import BackendError
 from gepipe.io.failures import Failure
 from gepipe.runtime import events as ev
 from gepipe.runtime.events import Fault, WorkerId
-from gepipe.serving.events import Answer, Arrived, Cancelled, Drain, WakeAt
+from gepipe.serving.events import Answer, Arrived, Cancelled, Drain, Refusal, WakeAt
 from gepipe.serving.shape import ServingShape
 from gepipe.serving.state import ServingState
 
@@ -139,7 +139,7 @@ def test_draining_takes_nothing_more_and_finishes_the_rest():
     (write, *_) = of(ev.Write, made.handle(0.0, [Arrived(0, b"")]))
 
     (late,) = of(Answer, made.handle(0.0, [Drain(), Arrived(1, b"")]))
-    assert late.result == Failure(1, "", "preprocess", "unavailable", "the service is stopping")
+    assert late.result == Refusal(1, "", "preprocess", "unavailable", "the service is stopping")
     assert len(made.backlog) == 1
     (run,) = of(ev.Run, written(made, write))
     (read,) = of(ev.Read, made.handle(0.0, [ev.Replied(INFER, run.ticket, 1000, [b""])]))
