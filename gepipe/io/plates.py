@@ -9,6 +9,7 @@ import colorsys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import cv2
@@ -59,6 +60,7 @@ class Plate(NamedTuple):
         )
 
 
+@lru_cache(maxsize=1024)
 def color_of(number: int) -> tuple[int, int, int]:
     """Return the colour of a class, BGR."""
     red, green, blue = colorsys.hsv_to_rgb(number * _GOLDEN % 1, 0.75, 1.0)
@@ -78,11 +80,15 @@ def place(
     last = max(0, picture[0] - height)
     # Above the box; inside, at its top and then downwards; below it.
     inside = range(top + edge, max(top + edge, bottom - height) + 1, max(1, height))
-    tops = [top - edge // 2 - height, *inside, bottom + edge // 2]
-    plates = [Plate(left, at, left + width, at + height) for at in tops if 0 <= at <= last]
-    free = (plate for plate in plates if not any(plate.overlaps(each) for each in taken))
+    first = None
+    for at in chain((top - edge // 2 - height,), inside, (bottom + edge // 2,)):
+        if 0 <= at <= last:
+            plate = Plate(left, at, left + width, at + height)
+            if not any(plate.overlaps(each) for each in taken):
+                return plate
+            first = first or plate
     at = min(max(top, 0), last)
-    return next(free, plates[0] if plates else Plate(left, at, left + width, at + height))
+    return first or Plate(left, at, left + width, at + height)
 
 
 def beside(

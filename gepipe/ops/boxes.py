@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Layout = Literal["v5", "v8", "v8_rows", "end2end"]
 #: Digits of a pixel that a record has: a hundredth is far less than any detector knows.
 _DIGITS = 2
+#: Boxes that are compared with all others at once: a call of NumPy costs more than their numbers.
+_BLOCK = 64
 
 
 class Boxes(NamedTuple):
@@ -103,18 +105,23 @@ def _corners(centres: NDArray[np.float64]) -> NDArray[np.float64]:
     return corners
 
 
-def overlap(box: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return intersection over union of a box with each of others; 0 where both are empty.
+def overlap(boxes: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return intersection over union of each box with each of others; 0 where both are empty.
 
     Args:
-        box: (4,) corners.
-        others: (count, 4) corners.
+        boxes: (rows, 4) corners.
+        others: (columns, 4) corners.
     """
-    low = np.maximum(box[:2], others[:, :2])
-    extent = np.clip(np.minimum(box[2:], others[:, 2:]) - low, 0, None)
-    shared = extent[:, 0] * extent[:, 1]
-    own = (box[2] - box[0]) * (box[3] - box[1])
-    union = own + (others[:, 2] - others[:, 0]) * (others[:, 3] - others[:, 1]) - shared
+    left, top, right, bottom = (values[:, None] for values in boxes.T)
+    lefts, tops, rights, bottoms = others.T.copy()  # contiguous, twice as fast
+    width = np.minimum(right, rights)
+    width -= np.maximum(left, lefts)
+    height = np.minimum(bottom, bottoms)
+    height -= np.maximum(top, tops)
+    shared = np.clip(width, 0, None, out=width)
+    shared *= np.clip(height, 0, None, out=height)
+    union = (right - left) * (bottom - top) + (rights - lefts) * (bottoms - tops)
+    union -= shared
     result: NDArray[np.float64] = np.zeros_like(shared)
     np.divide(shared, union, out=result, where=union > 0)
     return result
@@ -132,13 +139,17 @@ def suppress(boxes: Boxes, iou: float, limit: int, *, agnostic: bool) -> NDArray
     kept: list[int] = []
     rest = np.arange(len(boxes.scores))
     while rest.size and len(kept) < limit:
-        first, rest = rest[0], rest[1:]
-        kept.append(int(first))
-        gone = overlap(boxes.corners[first], boxes.corners[rest]) > iou
+        block = rest[:_BLOCK]
+        suppressed = overlap(boxes.corners[block], boxes.corners[rest]) > iou
         if not agnostic:
-            gone &= boxes.classes[rest] == boxes.classes[first]
-        rest = rest[~gone]
-    return np.array(kept, np.intp)
+            suppressed &= boxes.classes[block, None] == boxes.classes[rest]
+        gone = np.zeros(rest.size, np.bool_)
+        for at, index in enumerate(block.tolist()):
+            if not gone[at]:
+                kept.append(index)
+                gone |= suppressed[at]
+        rest = rest[_BLOCK:][~gone[_BLOCK:]]
+    return np.array(kept[:limit], np.intp)
 
 
 def soften(boxes: Boxes, sigma: float, confidence: float) -> Boxes:
@@ -153,6 +164,7 @@ def soften(boxes: Boxes, sigma: float, confidence: float) -> Boxes:
         confidence: Lowest score that is kept.
     """
     scores = boxes.scores.astype(np.float64)
+    shares = overlap(boxes.corners, boxes.corners)
     order: list[int] = []
     rest = np.flatnonzero(scores >= confidence)
     while rest.size:
@@ -160,8 +172,7 @@ def soften(boxes: Boxes, sigma: float, confidence: float) -> Boxes:
         first, rest = rest[at], np.delete(rest, at)
         order.append(int(first))
         same = rest[boxes.classes[rest] == boxes.classes[first]]
-        shares = overlap(boxes.corners[first], boxes.corners[same])
-        scores[same] *= np.exp(-(shares**2) / sigma)
+        scores[same] *= np.exp(-(shares[first, same] ** 2) / sigma)
         rest = rest[scores[rest] >= confidence]
     return Boxes(boxes.corners, scores, boxes.classes).take(np.array(order, np.intp))
 

@@ -249,6 +249,19 @@ def test_suppression_agrees_with_a_slow_plain_one(found, iou, limit, agnostic):
     assert kept.tolist() == plain_nms(made, iou, limit, agnostic=agnostic)
 
 
+@pytest.mark.parametrize(("count", "limit"), [(64, 300), (65, 300), (400, 300), (400, 70)])
+def test_suppression_of_many_boxes_agrees_too(count, limit):
+    random = np.random.default_rng(count)
+    corners = random.uniform(0, 100, (count, 4))
+    corners[:, 2:] = corners[:, :2] + random.uniform(5, 25, (count, 2))
+    made = Boxes(corners, np.linspace(1, 0.5, count), random.integers(0, 2, count))
+
+    kept = boxes.suppress(made, 0.4, limit, agnostic=False).tolist()
+
+    assert kept == plain_nms(made, 0.4, limit, agnostic=False)
+    assert 10 < len(kept) < count
+
+
 def plain_soft(found: Boxes, sigma, confidence):
     scores = found.scores.astype(float).tolist()
     rest = [i for i in range(len(scores)) if scores[i] >= confidence]
