@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
@@ -20,6 +21,8 @@ from gepipe.runtime.memory import Shapes, SharedBuffer, SlotLayout, Slots
 if TYPE_CHECKING:
     from gepipe.runtime.body import Runner
     from gepipe.runtime.events import Role
+
+log = logging.getLogger(__name__)
 
 #: Longest message of a fault that is kept; some libraries put whole arrays into theirs.
 _TEXT_MAX: Final = 2000
@@ -82,6 +85,7 @@ class _Post:
 def _serve_rows(
     post: _Post, line: Line, slots: Slots | None, call: Any, *, payload_first: bool
 ) -> None:
+    own_pid = os.getpid()
     while (message := post.receive()) is not None:
         ticket, slot, rows, seqs, extras, shapes = message
         buffers = None
@@ -111,6 +115,9 @@ def _serve_rows(
                 return
             except BaseException as error:  # noqa: BLE001 - user code must not end a worker
                 result = fault_of(error)
+            if os.getpid() != own_pid:  # it would write into slots that others have by then
+                log.warning("an operator forked, and its child returned: the child ends here")
+                leave()
             results.append(result)
         busy_ns = perf_counter_ns() - start
         line.begin(-1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -449,8 +450,6 @@ def test_run_works_in_a_thread_and_two_at_a_time() -> None:
         with supervisor(workers=(2, 1, 1)) as subject:
             results[at] = outcomes_of(subject, entries(range(40)))[0]
 
-    import sys
-
     main, before = sys.modules["__main__"], dict(os.environ)
     threads = [threading.Thread(target=partial(work, at)) for at in range(4)]
     for thread in threads:
@@ -508,8 +507,8 @@ class Forking(Write):
 
     def write(self, payload, rows) -> bytes:
         meta = super().write(payload, rows)
-        if meta == b"meta of 6":
-            os.fork()
+        if meta == b"meta of 6" and os.fork() == 0:
+            Path(os.environ["GEPIPE_TEST"], str(os.getpid())).touch()
         return meta
 
 
@@ -520,13 +519,33 @@ class ForkingAtSetup(Read):
             os.fork()
 
 
-def test_ticket_that_is_answered_twice_is_a_death_of_the_worker(caplog) -> None:
-    with supervisor(Forking(), workers=(2, 1, 1)) as subject:
+def test_child_that_an_operator_forked_ends_where_it_returns(tmp_path) -> None:
+    options = RunOptions(environ={"GEPIPE_TEST": str(tmp_path)})
+    with supervisor(Forking(), workers=(2, 1, 1), options=options) as subject:
         outcomes, statistics = outcomes_of(subject, entries(range(30)))
+        (child,) = wait_until(lambda: list(tmp_path.iterdir()))
+        wait_until(lambda: not is_alive(int(child.name)))
 
     assert outcomes == undisturbed(range(30))
-    if statistics.stages["pre"].restarts:  # not if the second answer came after the end
-        assert "does an operator fork" in caplog.text
+    assert statistics.stages["pre"].restarts == 0
+
+
+def test_worker_that_answers_what_it_was_not_asked_is_replaced(tmp_path, caplog) -> None:
+    options = RunOptions(environ={"GEPIPE_TEST": str(tmp_path / "once")})
+    with supervisor(post=Answering(), options=options) as subject:
+        outcomes, statistics = outcomes_of(subject, entries(range(9)))
+
+    assert outcomes == undisturbed(range(9))
+    assert statistics.stages["post"].restarts == 1
+    assert "answered ticket -1, which it does not hold" in caplog.text
+
+
+class Answering(Read):
+    def read(self, rows, meta) -> bytes:
+        with suppress(FileExistsError):
+            os.close(os.open(os.environ["GEPIPE_TEST"], os.O_CREAT | os.O_EXCL))
+            sys._getframe(1).f_locals["post"].send((-1, 0, []))
+        return super().read(rows, meta)
 
 
 def test_worker_that_is_ready_twice_is_replaced(tmp_path) -> None:
