@@ -37,15 +37,17 @@ class Summary:
         output: The results.
         failures_file: What failed and why.
         engine: What ran the model.
-        parts: Parts of items that had an outcome in this run, where a pipeline splits items.
+        parts: Parts in the results of this run, where a pipeline splits items; those of earlier
+            runs are not counted.
         failed_parts: Those of them that failed; each is marked in its item's result. If all did,
             the exit code is 3.
-        marred_items: Inputs of this run with such a part in their result.
+        marred_items: Results of this run with such a part.
         first_failed_part: The first of these parts, and its failure: stage, kind and text; null if
             none did.
         notes: What else is worth knowing.
         videos: How many videos the items are frames of; null where they are others.
         dropped: Frames of live sources that there was no time for.
+        first_item: Index of the first input of this run; those before it are of earlier runs.
     """
 
     status: str
@@ -68,11 +70,12 @@ class Summary:
     notes: tuple[str, ...] = ()
     videos: int | None = None
     dropped: int = 0
+    first_item: int = 0
 
     @classmethod
     def of(cls, job: Job, report: JobReport) -> Summary:
         """Sum up a job that reached its end."""
-        failed = report.failed or (job.failed_parts[0] and not job.good_parts)
+        failed = report.failed or (report.parts.failed and not report.parts.good)
         return cls(
             status="complete",
             exit_code=StageError.exit_code if failed else 0,
@@ -143,7 +146,10 @@ class Summary:
             failed = count(self.failed_parts, "part")
             if self.failed_parts == self.parts:
                 failed = "the only part" if self.parts == 1 else f"all {failed}"
-            yield f"{failed} of {count(self.marred_items, 'result')} failed"
+            of = " of this run" if self.first_item else ""
+            yield f"{failed} of {count(self.marred_items, 'result')}{of} failed"
+        elif self.parts and self.first_item:
+            yield "no failed parts in this run"
 
 
 def _numbers(job: Job, statistics: Statistics | None) -> dict[str, Any]:
@@ -167,13 +173,14 @@ def _numbers(job: Job, statistics: Statistics | None) -> dict[str, Any]:
         "output": str(job.output),
         "failures_file": str(failures_path(job.output)),
         "engine": job.engine,
-        "parts": job.good_parts + job.failed_parts[0],
-        "failed_parts": job.failed_parts[0],
-        "marred_items": job.failed_parts[1],
-        "first_failed_part": job.first_failed_part or None,
+        "parts": job.parts.good + job.parts.failed,
+        "failed_parts": job.parts.failed,
+        "marred_items": job.parts.marred,
+        "first_failed_part": job.parts.first_failed or None,
         "notes": job.notes,
         "videos": job.videos,
         "dropped": videos.dropped if (videos := job.video_progress()) is not None else 0,
+        "first_item": job.first,
     }
 
 

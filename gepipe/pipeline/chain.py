@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gepipe.errors import ClosedError
 from gepipe.pipeline.chainrun import ChainRun
+from gepipe.pipeline.tally import PartTally
 from gepipe.runtime.options import Start
 from gepipe.runtime.statistics import Statistics
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from gepipe.pipeline.fan import Fan
     from gepipe.runtime.body import ModelInfo
     from gepipe.runtime.events import Outcome
     from gepipe.runtime.supervisor import Supervisor
@@ -116,24 +116,9 @@ class Chain:
         return tuple(self._run.batches) if self._run is not None else ()
 
     @property
-    def failed_parts(self) -> tuple[int, int]:
-        """How many parts of the run failed, and of how many items."""
-        fans = self._fans
-        return sum(fan.failed_parts for fan in fans), fans[0].marred_items if fans else 0
-
-    @property
-    def good_parts(self) -> int:
-        """How many parts of the run have a result."""
-        return sum(fan.good_parts for fan in self._fans)
-
-    @property
-    def first_failed_part(self) -> str:
-        """The first part of the run that failed, and why; empty if none did."""
-        return next((fan.first_failed for fan in self._fans if fan.first_failed), "")
-
-    @property
-    def _fans(self) -> list[Fan[Any]]:
-        return self._run.fans if self._run is not None else []
+    def parts(self) -> PartTally:
+        """Parts of the items of this run that have a result."""
+        return self._run.tally if self._run is not None else PartTally()
 
     def close(self) -> None:
         """Stop the workers and free their memory. Closing twice is harmless."""

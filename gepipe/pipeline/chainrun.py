@@ -18,6 +18,7 @@ from gepipe.io.failures import Failure
 from gepipe.pipeline.fan import Fan, result_of
 from gepipe.pipeline.partbatches import LiveBatches, SealedBatches
 from gepipe.pipeline.passages import FirstFeed, JoinFeed, PartFeed
+from gepipe.pipeline.tally import PartTally
 from gepipe.runtime.limits import told
 from gepipe.runtime.options import Start
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from gepipe.runtime.supervisor import Supervisor
 
 #: Items after which batches of parts are closed at the latest; of it, the next multiple of the
-#: first leg's batch.
+#: first leg's batch. The first groups of a job are smaller, see `is_border`.
 _GROUP: Final = 16
 #: Groups of items that may be between the first leg and the end of the chain.
 GROUPS: Final = 3
@@ -149,7 +150,7 @@ class ChainRun:
         given = self._start(self.group)
         with self._lock:
             self._first = FirstFeed(given.feed, given.first)
-            self._last = JoinFeed(self._first, given.first, self._lock, keep=self._keep)
+            self._last = JoinFeed(self._first, given, self._lock, keep=self._keep)
             for number in range(1, len(self._legs)):
                 batches = LiveBatches if given.feed.live else SealedBatches
                 fan: Fan[Any] = Fan(
@@ -206,7 +207,7 @@ class ChainRun:
             last.put(index, result_of(outcome))
         else:
             fan.add(index, outcome.source, payload, outcome.payload)
-        if (index + 1) % self.group == 0:
+        if is_border(index + 1, self.batches[0], self.group):
             self._close_group(0)
 
     def _part_over(self, number: int, outcome: Outcome) -> None:
@@ -223,6 +224,11 @@ class ChainRun:
             self._wait_for(lambda: behind.parts < _PARTS)
             behind.add(part, part.item.source, part.payload, outcome.payload)
         self._pass_on(number - 1)
+
+    @property
+    def tally(self) -> PartTally:
+        """Parts of the items that were emitted."""
+        return self._last.tally if self._last is not None else PartTally()
 
     @property
     def _is_full(self) -> bool:
@@ -258,3 +264,21 @@ class ChainRun:
                 self.fans[number - 2].settle(item.key, result, item.nbytes)
 
         return finish
+
+
+def is_border(count: int, batch: int, group: int) -> bool:
+    """Whether all open batches of parts are closed behind the first `count` items of a job.
+
+    At each multiple of the group. Within the first one, also behind one batch of items, two, four
+    and so on: who watches sees the first results soon, and hardly a batch of parts leaves part-
+    filled for it.
+
+    Args:
+        count: Items, counted from the beginning of the job.
+        batch: Rows of a batch of the first leg.
+        group: A multiple of it.
+    """
+    if count >= group:
+        return count % group == 0
+    batches, rest = divmod(count, batch)
+    return not rest and batches.bit_count() == 1

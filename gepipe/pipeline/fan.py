@@ -91,10 +91,6 @@ class Fan(Generic[K]):
         items: Items that are not finished.
         parts: Parts that have no outcome yet.
         nbytes: What the items that are not finished take, with the results they have so far.
-        good_parts: Parts with a result of their own; not those that were split again.
-        failed_parts: Parts that failed; not where they are their items' only ones.
-        marred_items: Items with a part that failed, or with one that has such a part.
-        first_failed: The first part that failed, and why; empty if none did.
     """
 
     def __init__(
@@ -112,8 +108,6 @@ class Fan(Generic[K]):
             single: Whether an item has exactly one part.
         """
         self.items = self.parts = self.nbytes = 0
-        self.good_parts = self.failed_parts = self.marred_items = 0
-        self.first_failed = ""
         self._batches = batches
         self._finish = finish
         self._single = single
@@ -195,17 +189,9 @@ class Fan(Generic[K]):
     def _end(self, item: Open[K]) -> None:
         self.items -= 1
         self.nbytes -= item.nbytes
-        self.good_parts += sum(isinstance(result, bytes) for result in item.results)
         if self._single and is_broken(item.results[0]):
             self._finish(item, item.results[0])
             return
-        broken = sum(map(is_broken, item.results))
-        self.failed_parts += broken
-        self.marred_items += bool(broken) or any(map(_is_marred, item.results))
-        if broken and not self.first_failed:
-            number, why = next((n, r) for n, r in enumerate(item.results) if is_broken(r))
-            stage, kind, error = why
-            self.first_failed = f"{item.source}, part {number}: {stage}, {kind}: {error}"
         self._finish(item, item.gathered())
 
 
@@ -219,14 +205,6 @@ def result_of(outcome: Outcome) -> Result:
 def is_broken(result: Result) -> bool:
     """Whether a part failed."""
     return type(result) is tuple and len(result) == 3
-
-
-def _is_marred(result: Result) -> bool:
-    """Whether what became of a part has a part that failed within."""
-    if type(result) is not tuple or is_broken(result):
-        return False
-    parts: Sequence[tuple[bytes, Result]] = result[1]  # type: ignore[assignment] # told apart above
-    return any(is_broken(each) or _is_marred(each) for _, each in parts)
 
 
 def _entry(part: Part[Any]) -> Entry:

@@ -16,6 +16,7 @@ from gepipe.pipeline.apart import require_apart
 from gepipe.pipeline.assembly import Plan, assemble, plan
 from gepipe.pipeline.chosen import chosen_sink, chosen_source, path_of, paths_of
 from gepipe.pipeline.feeds import InFlight, has_frames, listed_feed, require_frames
+from gepipe.pipeline.tally import PartTally
 from gepipe.runtime.options import Start
 from gepipe.spec.normal import difference, normal_form
 from gepipe.video.feed import VideoFeed
@@ -41,7 +42,8 @@ class JobReport:
         output: The results.
         failures: The failures file.
         notes: What the user should know, such as the engine in use.
-        failed_parts: Of several models: parts of this run that failed, and of how many items.
+        parts: Of several models: parts of the inputs that this run has a result for. What those of
+            an earlier run came to stands in the results alone.
     """
 
     statistics: Statistics | None
@@ -50,7 +52,7 @@ class JobReport:
     output: Path
     failures: Path
     notes: tuple[str, ...]
-    failed_parts: tuple[int, int] = (0, 0)
+    parts: PartTally
 
 
 class Job:
@@ -137,20 +139,9 @@ class Job:
         return self._outputs.failed if self._outputs is not None else 0
 
     @property
-    def failed_parts(self) -> tuple[int, int]:
-        """Of several models: parts of this run that failed, and of how many items."""
-        parts, items = getattr(self._supervisor, "failed_parts", (0, 0))
-        return parts, items
-
-    @property
-    def good_parts(self) -> int:
-        """Of several models: parts of this run that have a result."""
-        return int(getattr(self._supervisor, "good_parts", 0))
-
-    @property
-    def first_failed_part(self) -> str:
-        """The first of them, and why it failed; empty if none did."""
-        return str(getattr(self._supervisor, "first_failed_part", ""))
+    def parts(self) -> PartTally:
+        """Of several models: parts of the inputs that have a result since this run began."""
+        return getattr(self._supervisor, "parts", None) or PartTally()
 
     @property
     def resumable(self) -> bool:
@@ -211,7 +202,7 @@ class Job:
                     outputs.path,
                     outputs.failures_path,
                     self.notes,
-                    self.failed_parts,
+                    self.parts,
                 )
 
     def _prepare(self) -> PipelineSpec:

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from gepipe.io.sink import Record
 from gepipe.io.source import Entry
 from gepipe.pipeline.payloadstore import PayloadStore
+from gepipe.pipeline.tally import PartTally
 from gepipe.runtime.events import Outcome
 from gepipe.runtime.feed import Feed, Portion
 from gepipe.runtime.limits import told
@@ -19,6 +21,7 @@ _JOIN_NBYTES: Final = 32 << 20
 
 if TYPE_CHECKING:
     from gepipe.pipeline.fan import Fan, Gathered, Result
+    from gepipe.runtime.options import Start
 
 
 class FirstFeed(Feed):
@@ -144,28 +147,30 @@ class JoinFeed(_Passage):
     Attributes:
         open: Items that were split, or failed, and have not been emitted yet.
         nbytes: What those of them take that have all their parts.
+        tally: Parts of the items that were emitted with a result, but for those before `fresh`.
     """
 
     def __init__(
-        self, origin: FirstFeed, first: int, lock: threading.Condition, *, keep: bool
+        self, origin: FirstFeed, start: Start, lock: threading.Condition, *, keep: bool
     ) -> None:
         """Begin without items.
 
         Args:
             origin: The first leg's feed.
-            first: Number of its first item.
+            start: The run's items; those before `fresh` were emitted by an earlier one.
             lock: What all feeds of the chain share.
             keep: Whether the join reads the items' pictures.
         """
         super().__init__(origin)
         self.open = self.nbytes = 0
+        self.tally = PartTally()
         self._keep = keep
         self._first = origin
         self._lock = lock
-        self._next = first
+        self._next, self._fresh = start.first, start.fresh
         self._expected: dict[int, tuple[str, Any]] = {}
         self._ready: dict[int, tuple[Result | Gathered, int]] = {}
-        self._given: dict[int, int] = {}  # item -> bytes
+        self._given: dict[int, tuple[int, PartTally]] = {}  # item -> its bytes and parts
         self._given_nbytes = 0
 
     def expect(self, index: int, source: str, payload: Any) -> None:
@@ -191,7 +196,7 @@ class JoinFeed(_Passage):
                     break  # until the join has made something of what it has
                 source, payload = self._expected.pop(self._next)
                 item, _ = self._ready.pop(self._next)
-                self._given[self._next] = nbytes
+                self._given[self._next] = nbytes, PartTally.of(source, item)
                 self._given_nbytes += nbytes
                 entries.append(Entry(source, (payload, item)))
                 self._next += 1
@@ -209,7 +214,9 @@ class JoinFeed(_Passage):
         with self._lock:
             self.open -= len(outcomes)
             for outcome in outcomes:
-                nbytes = self._given.pop(outcome.index)
+                nbytes, tally = self._given.pop(outcome.index)
+                if outcome.index >= self._fresh and type(outcome) is Record:
+                    self.tally.add(tally)
                 self._given_nbytes -= nbytes
                 self.nbytes -= nbytes
             if self._next in self._ready:

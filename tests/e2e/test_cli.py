@@ -19,7 +19,7 @@ GEPIPE = [sys.executable, "-c", "from gepipe.cli.app import main; main()"]
 KEYS = [
     "status", "exit_code", "error", "items", "results", "failures", "seconds", "items_per_s",
     "slowest_stage", "output", "failures_file", "engine", "stages", "parts", "failed_parts",
-    "marred_items", "first_failed_part", "notes", "videos", "dropped",
+    "marred_items", "first_failed_part", "notes", "videos", "dropped", "first_item",
 ]  # fmt: skip
 YAML = """\
 pipeline:

@@ -13,6 +13,7 @@ from gepipe.io.failures import Failure
 from gepipe.io.sink import Record
 from gepipe.pipeline.fan import Fan, is_broken, result_of
 from gepipe.pipeline.partbatches import LiveBatches, SealedBatches
+from gepipe.pipeline.tally import PartTally
 
 BATCH, GROUP = 3, 4
 SHAPES = st.sampled_from([((1,),), ((2,),), ((3,),)])
@@ -98,8 +99,13 @@ def check(leg, items, first=0):
     for batch in leg.batches:
         assert len({shapes for _, shapes in batch}) <= 1
     assert (leg.fan.items, leg.fan.parts) == (0, 0)
-    assert leg.fan.failed_parts == sum(len(s or ()) > 5 for s in items[first:])
-    assert leg.fan.marred_items == leg.fan.failed_parts
+    tally = PartTally()
+    for index, item in sorted(leg.finished.items()):
+        tally.add(PartTally.of(f"item {index}", item))
+    counts = [len(shapes or ()) for shapes in items[first:]]
+    broken = [index for index, count in enumerate(counts, first) if count > 5]
+    why = f"item {broken[0]}, part 5: read, kind: why" if broken else ""
+    assert tally == PartTally(sum(counts) - len(broken), len(broken), len(broken), why)
 
 
 @given(ITEMS, MOVES)
@@ -200,11 +206,17 @@ def test_the_only_part_of_an_item_fails_it_at_any_depth() -> None:
 
     (_, bad), (_, (head, ((_, (_, ((_, good),))),))) = ends
     assert (bad, head, good) == (("read", "nan", "holds NaN"), b"head 1", b"good")
-    assert (inner.failed_parts, outer.failed_parts, outer.marred_items) == (0, 0, 0)
+    tallies = [PartTally.of("", end) for _, end in ends]
+    assert tallies == [PartTally(), PartTally(good=1)]
 
 
 def test_parts_of_parts_that_fail_mar_one_item() -> None:
-    outer: Fan = Fan(SealedBatches(1), lambda *_: None)
+    tally = PartTally()
+
+    def finish(item, end) -> None:
+        tally.add(PartTally.of(f"item {item.key}", end))
+
+    outer: Fan = Fan(SealedBatches(1), finish)
     inner: Fan = Fan(SealedBatches(1), lambda item, end: outer.settle(item.key, end))
     for item in range(2):
         outer.add(item, "", b"", split(item, [(), ()]))
@@ -215,5 +227,5 @@ def test_parts_of_parts_that_fail_mar_one_item() -> None:
                 inner.take(1)
                 inner.settle(inner.next_part(), b"good" if item else ("read", "nan", "why"))
 
-    assert (inner.failed_parts, outer.failed_parts) == (4, 0)
-    assert (outer.marred_items, outer.items, outer.parts) == (1, 0, 0)
+    assert tally == PartTally(4, 4, 1, "item 0, part 0.0: read, nan: why")
+    assert (outer.items, outer.parts) == (0, 0)

@@ -236,7 +236,7 @@ def test_failures_of_items_are_counted_and_those_of_parts_are_not(tmp_path) -> N
         job.run()
 
     assert [record["index"] for record in results(output)] == [0, 1, 2, 3, 4]
-    assert job.failed_parts == (20, 5)
+    assert (job.parts.failed, job.parts.marred) == (20, 5)
     assert (job.done, job.failed) == (8, 3)
     with pytest.raises(StageError, match=r"no failure is allowed"):
         Job(chain(tmp_path, on_error="fail"), inputs=inputs, output=output).run()

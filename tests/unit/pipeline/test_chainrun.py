@@ -13,7 +13,7 @@ from gepipe.errors import Interrupted, WorkerError
 from gepipe.io.failures import Failure
 from gepipe.io.sink import Record
 from gepipe.io.source import Entry
-from gepipe.pipeline.chainrun import ChainRun
+from gepipe.pipeline.chainrun import ChainRun, is_border
 from gepipe.runtime.feed import ListedFeed
 from gepipe.runtime.options import Start
 from tests.support import pause
@@ -224,3 +224,43 @@ def test_a_model_that_does_not_open_ends_those_that_wait_for_it() -> None:
     with pytest.raises(WorkerError, match="does not open"):
         run(subject)
     assert out == []
+
+
+def test_groups_begin_small_and_a_run_that_goes_on_meets_their_borders() -> None:
+    for batch, group, borders in (
+        (1, 16, [1, 2, 4, 8, 16, 32, 48, 64]),
+        (4, 16, [4, 8, 16, 32, 48, 64]),
+        (5, 20, [5, 10, 20, 40, 60]),
+        (32, 32, [32, 64]),
+    ):
+        found = [count for count in range(1, 65) if is_border(count, batch, group)]
+        assert found == borders
+        assert {group * n for n in range(1, 64 // group + 1)} <= set(found)
+
+
+def test_the_first_results_come_before_the_group_is_full() -> None:
+    shown, more = threading.Event(), threading.Event()
+    entries = [Entry(str(n), b"%d" % n) for n in range(16)]
+
+    class Slow(ListedFeed):
+        """Gives one batch, and the rest when results have been seen."""
+
+        def take(self, count):
+            if shown.is_set():
+                more.wait(10)
+            shown.set()
+            return super().take(count)
+
+    out: list = []
+
+    def emit(outcomes) -> None:
+        out.extend(outcomes)
+        more.set()
+
+    legs = (Leg(splitting([1] * 16)), Leg(reading))
+    feed = Slow(iter(entries), 16)
+    subject = ChainRun(legs, Leg(joining), lambda _: Start(feed), emit, singles=[False], keep=False)
+    run(subject)
+
+    assert more.is_set()
+    assert len(out) == 16
