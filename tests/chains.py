@@ -92,6 +92,29 @@ def grey(outputs: Any, meta: Any) -> Any:  # noqa: ARG001 - a function of post
     return {"grey": value}
 
 
+def none_grey(outputs: Any, meta: Any) -> Any:  # noqa: ARG001 - a function of post
+    """Read no square."""
+    raise ItemError("broken", "on purpose")
+
+
+def unfindable(record: Any) -> Any:
+    """Look for what is not there."""
+    return record["nothing"]
+
+
+def flat(picture: Any, meta: Any) -> Any:  # noqa: ARG001 - a function of pre
+    """Return no picture."""
+    return picture[0, 0]
+
+
+def opened_image(content: bytes) -> Any:
+    """Decode a picture by itself."""
+    import cv2
+    import numpy as np
+
+    return cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
+
+
 def found(record: Any) -> Any:
     """Say of an item what sinks that draw take."""
     return {

@@ -20,7 +20,7 @@ from gepipe.ops.plan import plan_pre
 from gepipe.pipeline import followers, neighbours
 from gepipe.pipeline.allowance import failures_left
 from gepipe.pipeline.apart import require_apart
-from gepipe.pipeline.assembly import Plan, knows, plan, require_memory
+from gepipe.pipeline.assembly import Plan, cut_reader, knows, plan, require_memory
 from gepipe.pipeline.bodies import InferBody
 from gepipe.pipeline.chosen import chosen_source
 from gepipe.pipeline.conversion import prepare
@@ -28,6 +28,7 @@ from gepipe.pipeline.crews import pickled, worker_environment
 from gepipe.pipeline.feeds import has_frames, require_frames
 from gepipe.pipeline.findings import Findings, Preparation
 from gepipe.pipeline.plan import plan_slots, plan_start
+from gepipe.pipeline.rehearsal import rehearse
 from gepipe.pipeline.startplan import StartPlan
 from gepipe.pipeline.trial import Trial
 from gepipe.runtime.body import ModelInfo
@@ -133,6 +134,8 @@ def _check_source(spec: PipelineSpec, inputs: Sequence[str], found: Findings) ->
     if reader is None:
         return None
     found.errors += neighbours.undecoded_source(spec, reader)
+    if spec.mids and not found.errors:
+        found.attempt(lambda: cut_reader(spec, reader, 1))
     if has_frames(source):
         found.attempt(lambda: failures_left(spec, None))
     if not source.finite or getattr(source, "path", "") == "-":
@@ -204,17 +207,19 @@ def _check_legs(spec: PipelineSpec, source: Source | None, found: Findings) -> N
     slots = []
     for number, leg in enumerate(spec.legs):
         its = Findings(input_count=found.input_count)
-        slots.append(
-            _check_stages(leg, None if number else source, its, known=number > 0 and knows(leg))
-        )
+        slots.append(_check_stages(leg, None, its, known=number > 0 and knows(leg)))
         found.add(its, leg.infer.name)
     body = found.attempt(lambda: pickled(Preparation(spec.joining), spec.post.name))
     for outcome in set_up([("pre", body)], environ=worker_environment()) if body else ():
         if outcome is not None:
             found.errors += [f"{spec.post.name}: {line}" for line in str(outcome).splitlines()]
     found.attempt(lambda: require_memory([each.nbytes for each in slots if each is not None]))
-    if not found.errors:  # whether they fit into a card together
-        found.attempt(lambda: plan(spec))
+    if found.errors:
+        return
+    planned = found.attempt(lambda: plan(spec))  # whether they fit into a card together
+    if planned is not None and source is not None and found.input_count:
+        note = found.attempt(lambda: rehearse(planned, source))
+        found.warnings += [note] if note else []
 
 
 def _check_stages(

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gepipe.errors import ConfigError, ItemError
+from gepipe.io.files import FileReader
 from gepipe.io.original import Original
 from gepipe.io.source import Reader
+from gepipe.io.textfiles import TextReader
 from gepipe.ops.op import Op
 from gepipe.ops.parts import Part, Splitter
 from gepipe.pipeline.meta import decode, encode
@@ -156,6 +158,9 @@ class CutReader:
         color: The colour order of the pipeline's pictures.
         decodes: Whether they are decoded; otherwise inputs are pictures already.
         before: The splitting operators of the legs before, for parts of parts.
+
+    Raises:
+        ConfigError: The source gives no pictures, and nothing else is known that makes them.
     """
 
     reader: Reader
@@ -166,6 +171,17 @@ class CutReader:
     _kept: OrderedDict[Any, NDArray[Any]] = field(
         default_factory=OrderedDict, init=False, repr=False
     )
+
+    def __post_init__(self) -> None:
+        if self.decodes or not isinstance(self.reader, FileReader | TextReader):
+            return
+        gives = "texts" if isinstance(self.reader, TextReader) else "the bytes of files"
+        raise ConfigError(
+            f"parts are cut out of pictures, and the source gives {gives}: what other operators "
+            "make of them does not reach those who cut; begin with `- decode_image` and put your "
+            "own function behind it, or use a source that gives 8-bit arrays of height, width and "
+            "channels, such as npy"
+        )
 
     def attach(self, buffer: SharedBuffer) -> None:
         """Take the memory that payloads point into."""

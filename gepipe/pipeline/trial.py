@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from gepipe.spec.model import PipelineSpec
 
 #: Inputs that are looked at, and failures among them that are taken as a sign.
-_TRIED: Final = 8
+TRIED: Final = 8
 _SIGNS: Final = 3
 #: Failures that lie in the pipeline; all others may lie in the input.
-_OURS: Final = ("shape", "meta")
+OURS: Final = ("shape", "meta")
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Trial:
             source: Its inputs.
             layout: Of an input slot.
         """
-        entries = tuple(islice(source.entries(), _TRIED))
+        entries = tuple(islice(source.entries(), TRIED))
         return cls(PreBody(source.reader, plan_pre(spec.pre.ops)), entries, layout)
 
     def setup(self) -> None:
@@ -62,7 +62,7 @@ class Trial:
             try:
                 self.body.write(entry.payload, slots.row(0, 0))
             except ItemError as error:
-                if error.kind not in _OURS:
+                if error.kind not in OURS:
                     continue
                 signs.append(f"{entry.source}: {error}")
             except ConfigError:

@@ -168,6 +168,84 @@ def test_check_finds_what_does_not_fit_behind_the_first_model(folder) -> None:
     assert "stage 'cut' makes" in ran.stderr or "no function 'none'" in ran.stderr
 
 
+FIND, PREPARE = "tests.chains:squares", "tests.chains:suffer"
+ALL_PARTS = "every part of the first 8 inputs fails: {first}, part 0: "
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (FIND, "tests.chains:grey", "cut: crop: what is before it made no list of boxes"),
+        (FIND, "tests.chains:unfindable", "cut: the first 8 inputs all fail: {first}: KeyError"),
+        (PREPARE, "tests.chains:flat", ALL_PARTS + "cut, "),
+        ("tests.chains:grey", "tests.chains:none_grey", ALL_PARTS + "postprocess, broken: "),
+        ("gather]", "gather, python: tests.chains:unfindable]",
+         "postprocess: the first 8 inputs all fail: {first}: KeyError"),
+        ("ops: [decode_image,", "ops: [python: tests.chains:opened_image,",
+         "parts are cut out of pictures, and the source gives the bytes of files"),
+    ],
+    ids=["no list", "split", "parts", "last model", "gathered", "decoding"],
+)  # fmt: skip
+def test_check_tries_inputs_through_all_stages(folder, old, new, said) -> None:
+    text = (folder / "two.yaml").read_text()
+    assert old in text
+    (folder / "two.yaml").write_text(text.replace(old, new))
+
+    told = gepipe("check", folder / "two.yaml", "--json")
+
+    (error,) = json.loads(told.stdout)["errors"]
+    assert told.returncode == ConfigError.exit_code
+    assert error.startswith(said.format(first=folder / "in/00000.png"))
+
+
+def test_a_run_whose_parts_cannot_be_cut_ends_before_it_begins(folder) -> None:
+    text = (folder / "two.yaml").read_text()
+    opened = "ops: [python: tests.chains:opened_image,"
+    (folder / "two.yaml").write_text(text.replace("ops: [decode_image,", opened))
+
+    (folder / "out.jsonl").write_text("of before\n")
+
+    told = gepipe("run", folder / "two.yaml")
+
+    assert told.returncode == ConfigError.exit_code
+    assert "begin with `- decode_image` and put your own function behind it" in told.stderr
+    assert (folder / "out.jsonl").read_text() == "of before\n"
+
+
+def test_check_leaves_alone_what_lies_in_the_inputs(folder) -> None:
+    paths = files(folder / "in", [[], [], [BROKEN, 1]])
+    Path(paths[1]).write_bytes(b"no picture")
+    lists = {"some": paths[:2], "all": paths}
+    for name, listed in lists.items():
+        (folder / "list.txt").write_text("\n".join(listed))
+        told = gepipe("check", folder / "two.yaml", "--json")
+        found = json.loads(told.stdout)
+
+        assert (told.returncode, found["errors"]) == (0, []), name
+        untried = "no part was found in the first 2 inputs: what comes behind was not tried"
+        assert (untried in found["warnings"]) == (name == "some"), name
+
+
+def test_what_failed_before_a_run_went_on_is_not_counted_as_its_own(folder) -> None:
+    paths = files(folder / "in", [[1, BROKEN, BROKEN]] * 20 + [[BROKEN, 2]] * 20)
+    (folder / "list.txt").write_text("\n".join(paths))
+    whole = gepipe("run", folder / "two.yaml", "--json")
+    lines = (folder / "out.jsonl").read_bytes().splitlines(keepends=True)
+    (folder / "out.jsonl").write_bytes(b"".join(lines[:30]))
+
+    again = gepipe("run", folder / "two.yaml", "--resume", "--json")
+    (folder / "out.jsonl").write_bytes(b"".join(lines[:38]))
+    told = gepipe("run", folder / "two.yaml", "--resume")
+
+    first, second = json.loads(whole.stdout), json.loads(again.stdout)
+    assert (first["parts"], first["failed_parts"], first["marred_items"]) == (100, 60, 40)
+    assert first["first_failed_part"].startswith(f"{paths[0]}, part 1: ")
+    assert (second["parts"], second["failed_parts"], second["marred_items"]) == (20, 10, 10)
+    assert (first["first_item"], second["first_item"], second["items"]) == (0, 30, 40)
+    assert second["first_failed_part"].startswith(f"{paths[30]}, part 0: ")
+    assert "2 parts of 2 results of this run failed" in told.stdout
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [
