@@ -61,10 +61,13 @@ class Engine(Protocol):
             device, and is given the number of threads it may use.
         keeps_time: Whether it ends an execution past `EngineOptions.timeout_s` by itself, with a
             `TimeoutError`. The process of another engine is killed then.
+        copies_inputs: Whether it copies inputs to memory of its own before it computes: they may
+            then lie on any boundary, where the server has put them.
     """
 
     on_cpu: ClassVar[bool] = False
     keeps_time: ClassVar[bool] = False
+    copies_inputs: ClassVar[bool] = False
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]

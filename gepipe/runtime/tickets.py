@@ -7,7 +7,7 @@ import os
 import sys
 import traceback
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from time import perf_counter_ns
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from gepipe.errors import ConfigError, DeviceError, GepipeError, ItemError, PluginError
 from gepipe.runtime.board import Board, Line
 from gepipe.runtime.channel import WorkerChannel
+from gepipe.runtime.lent import LentMemory
 from gepipe.runtime.memory import Shapes, SharedBuffer, SlotLayout, Slots
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def serve(
         for nbytes, layout in links
     ]
     if role == "infer":
-        _serve_batches(channel, line, slots[0], slots[1], stage)
+        _serve_batches(post, line, slots[0], slots[1], stage)
     elif role == "post":
         _serve_rows(post, line, slots[0], stage.read, payload_first=False)
     else:
@@ -58,28 +59,34 @@ def serve(
 
 
 class _Post:
-    """Tickets as they come in; memory that comes between them goes to the body."""
+    """Tickets as they come in; memory that comes between them goes to who takes it."""
 
     def __init__(self, channel: WorkerChannel, stage: Any) -> None:
         self.send = channel.send
+        self.pending = channel.pending
         self._channel = channel
         self._stage = stage
         self._fds: deque[int] = deque()
+        #: What takes memory that comes between tickets, by what it is for.
+        self.takers: dict[str, Callable[[int, int], None]] = {"memory": self._attach}
 
     def receive(self) -> tuple[Any, ...] | None:
         """Wait for a ticket; None when the supervisor closed its end or died."""
-        while (message := self._channel.receive()) is not None and message[0] == "memory":
-            buffer = SharedBuffer.mapped(self.take_fd(), message[1])
-            if hasattr(self._stage, "attach"):
-                self._stage.attach(buffer)
-            else:
-                buffer.close()
+        while (message := self._channel.receive()) is not None and message[0] in self.takers:
+            self.takers[message[0]](self.take_fd(), message[1])
         return message
 
     def take_fd(self) -> int:
         """Return the oldest descriptor that nobody has taken."""
         self._fds += self._channel.take_fds()
         return self._fds.popleft()
+
+    def _attach(self, fd: int, nbytes: int) -> None:
+        buffer = SharedBuffer.mapped(fd, nbytes)
+        if hasattr(self._stage, "attach"):
+            self._stage.attach(buffer)
+        else:
+            buffer.close()
 
 
 def _serve_rows(
@@ -132,16 +139,16 @@ def settled(rows: Mapping[str, Any]) -> Shapes | None:
     return None if None in shapes else shapes
 
 
-def _serve_batches(
-    channel: WorkerChannel, line: Line, inputs: Slots, outputs: Slots, stage: Runner
-) -> None:
+def _serve_batches(post: _Post, line: Line, inputs: Slots, outputs: Slots, stage: Runner) -> None:
     # Ticket, seq, start, buffers of the outputs, and the engine's token or the error that there is
     # instead of one: replies leave in the order of the tickets.
     pending: deque[tuple[int, int, int, Mapping[str, Any], Any]] = deque()
     opened = outputs.layout.is_open
+    lent = LentMemory(inputs.layout)
+    post.takers["lent"] = lent.attach
     free_since = 0
     while True:
-        if pending and (len(pending) >= stage.in_flight or not channel.pending()):
+        if pending and (len(pending) >= stage.in_flight or not post.pending()):
             ticket, seq, start, made, token = pending.popleft()
             line.begin(seq)
             error = token if isinstance(token, Exception) else None
@@ -156,19 +163,23 @@ def _serve_batches(
             line.begin(pending[0][1] if pending and not fatal else -1)
             result = b"" if error is None else (*fault_of(error), fatal)
             reply = (ticket, busy_ns, [result])
-            if not channel.send((*reply, settled(made)) if opened and error is None else reply):
+            if not post.send((*reply, settled(made)) if opened and error is None else reply):
                 return
             if fatal:  # the device is in no state to go on: another process must open it anew
                 leave(_FATAL_STATUS)
             continue
-        message = channel.receive()
+        message = post.receive()
         if message is None:
             return
-        ticket, input_slot, output_slot, first, last, holes, seq, shapes = message
+        ticket, source, output_slot, first, last, holes, seq, shapes = message
         if not pending:
             line.begin(seq)
         start = perf_counter_ns()
-        ins = {name: view[first:last] for name, view in inputs.view(input_slot, shapes).items()}
+        ins = (
+            lent.rows(source, last - first)
+            if isinstance(source, tuple)
+            else {name: view[first:last] for name, view in inputs.view(source, shapes).items()}
+        )
         outs = _outputs(outputs, output_slot, first, last)
         for row, view in product(holes, ins.values()):
             view[row - first] = 0

@@ -3,8 +3,9 @@
     supervisor ── ("attach", …) + memfds, then tickets ──▶ worker ──▶ body (user's stage)
     supervisor ◀── ("ready", …) or ("failed", …), then (ticket, busy_ns, results[, shapes]) ──┘
 
-Between tickets, ("memory", nbytes) may come with one more memfd: what payloads point into. Shapes
-of rows travel with tickets and replies where the layout of the slots leaves them open. A worker
+Between tickets, ("memory", nbytes) may come with one more memfd: what payloads point into; or
+("lent", nbytes), with that of memory in which the rows of later batches lie, see `lent`. Shapes of
+rows travel with tickets and replies where the layout of the slots leaves them open. A worker
 without links is one of a run that has nothing but pre: what pre returns is the record.
 
 A worker shares no lock with anybody. The end of its socket is the request to stop, which reaches it

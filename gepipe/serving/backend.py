@@ -30,6 +30,7 @@ from gepipe.serving.rawrows import elements_of, raw_of, rows_from
 from gepipe.serving.replies import kind_of, reply_error
 from gepipe.serving.request import wants_realtime
 from gepipe.serving.request_queue import RequestQueue
+from gepipe.serving.server_memory import ServerMemory, view_of
 from gepipe.serving.settings import Settings
 from gepipe.serving.stub import settle
 from gepipe.tensors import DYNAMIC
@@ -56,6 +57,7 @@ class _Place:
 
     Attributes:
         host: Where the model is open.
+        memory: Where the server puts what requests carry.
         metrics: What is counted there.
     """
 
@@ -69,6 +71,7 @@ class _Place:
             self.metrics.changed,
             settings.model,
         )
+        self.memory = ServerMemory()
         self._row_s = math.inf
 
     def unwanted(self, query: Query) -> ItemError | None:
@@ -177,6 +180,8 @@ class Backend:
         if self._dispatcher is not None:
             self._dispatcher.close(self._close_places)
         self._close_places()
+        for place in self._places:
+            place.memory.close()
 
     def _close_places(self) -> None:
         for place in self._places:
@@ -204,6 +209,7 @@ class Backend:
             merged=self._merged,
             is_unwanted=place.unwanted,
             report=lambda *what: place.executed(began, *what),
+            memory=place.memory if self._is_lent else None,
         )
 
     def _lay_out(self, declared: Declared, settings: Settings) -> None:
@@ -216,6 +222,8 @@ class Backend:
         self._inputs = inputs
         self._raw_inputs = raw_of(declared.inputs)
         self._raw_outputs = raw_of(declared.outputs)
+        engine = plugins.load("engines", settings.engine)
+        self._is_lent = getattr(engine, "copies_inputs", False) and not self._raw_inputs
         wanted = [spec.name for spec in declared.outputs]
         self._outputs = {spec.name: spec for spec in outputs if spec.name in wanted}
         # A row that is a single number has dims [1] in a configuration of batches.
@@ -224,7 +232,7 @@ class Backend:
         timeout_s = settings.places[0].timeout_s
         if timeout_s is not None:
             limit_s = len(list(portions(self._capacity, info.gears))) * timeout_s
-            if plugins.load("engines", settings.engine).keeps_time:
+            if engine.keeps_time:
                 limit_s = _KILL_FACTOR * limit_s + _KILL_S
         layouts = SlotLayout.of(inputs, self._capacity), SlotLayout.of(outputs, self._capacity)
         for place in self._places:
@@ -236,7 +244,7 @@ class Backend:
         try:
             for tensor in request.inputs():
                 name = tensor.name()
-                arrays[name] = self._read(name, tensor.as_numpy())
+                arrays[name] = self._read(name, tensor)
             query.rows = checked_rows(arrays, self._inputs)
             query.arrays = arrays
         except ItemError as error:
@@ -245,11 +253,12 @@ class Backend:
             query.error = ItemError("unreadable", f"the tensors cannot be read: {error}")
         return query
 
-    def _read(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
+    def _read(self, name: str, tensor: Any) -> NDArray[Any]:
         """Return an input as the model takes it."""
         if name in self._raw_inputs:
             (spec,) = (each for each in self._inputs if each.name == name)
-            return rows_from(array, spec)
+            return rows_from(tensor.as_numpy(), spec)
+        array = view_of(tensor) if self._is_lent else tensor.as_numpy()
         return array.reshape(-1) if name in self._flat else array
 
     def _reply(self, query: Query) -> Any:

@@ -1,4 +1,8 @@
-"""Requests executed on a host: merged into its slot, tried again, told apart when one is bad."""
+"""Requests executed on a host: merged into its slot, tried again, told apart when one is bad.
+
+A request that is executed alone is not copied into the slot if the process of the model can read it
+where the server has put it.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from gepipe.errors import BackendError, GepipeError
+from gepipe.runtime.lent import LentRows
 from gepipe.serving.host import ExecutionError, ModelHost
 from gepipe.serving.merging import Query, Span, pack
+from gepipe.serving.server_memory import ServerMemory
 
 #: Kinds of failures that are the device's, whichever rows it was given.
 _DEVICES: Final = frozenset(
@@ -21,7 +27,7 @@ _LOSSES: Final = 12
 class Execution:
     """One call of the server, in which several requests are answered."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it is made of
         self,
         host: ModelHost,
         *,
@@ -29,6 +35,7 @@ class Execution:
         merged: bool,
         is_unwanted: Callable[[Query], GepipeError | None],
         report: Callable[[int, float, float, int], None],
+        memory: ServerMemory | None = None,
     ) -> None:
         """Prepare.
 
@@ -39,10 +46,12 @@ class Execution:
             is_unwanted: Returns why a request need not be executed any more, or None.
             report: Called after each execution with its rows, when it began and how long it took in
                 seconds, and how long the device was busy in nanoseconds.
+            memory: Where the server puts what requests carry; None if their rows are elsewhere.
         """
         self._host = host
         self._capacity, self._merged = capacity, merged
         self._is_unwanted, self._report = is_unwanted, report
+        self._memory = memory
         self._losses = host.losses
 
     def run(self, queries: Sequence[Query], *, kept: bool = False) -> None:
@@ -55,9 +64,20 @@ class Execution:
         """
         slots = list(pack(queries, self._capacity, merged=self._merged))
         for number, spans in enumerate(slots):
-            self._fill(spans)
-            self._attempt(spans, tries=2)
+            lent = self._lent(spans)
+            if lent is None:
+                self._fill(spans)
+            self._attempt(spans, lent, tries=2)
             self._gather(spans, copied=kept or number + 1 < len(slots))
+
+    def _lent(self, spans: Sequence[Span]) -> LentRows | None:
+        """Return where the rows of a request lie that has a slot to itself."""
+        if self._memory is None or len(spans) > 1:
+            return None
+        ((query, start, _, rows),) = spans
+        return self._memory.find([
+            query.arrays[name][start : start + rows] for name in self._host.inputs
+        ])  # fmt: skip
 
     def _fill(self, spans: Sequence[Span]) -> None:
         inputs = self._host.inputs
@@ -74,22 +94,22 @@ class Execution:
                 view = slot[first : first + rows]
                 query.pieces.setdefault(name, []).append(view.copy() if copied else view)
 
-    def _attempt(self, spans: Sequence[Span], *, tries: int) -> None:
-        """Execute what lies in the slot: twice whole, then halves until the culprit is found."""
+    def _attempt(self, spans: Sequence[Span], lent: LentRows | None, *, tries: int) -> None:
+        """Execute a slot's rows: twice whole, then halves until the culprit is found."""
         spans = [span for span in spans if self._is_wanted(span.query)]
         if not spans:
             return
         first, last = spans[0].first, spans[-1].last
         began = time.monotonic()
         try:
-            busy_ns = self._host.execute(first, last)
+            busy_ns = self._host.execute(first, last, lent)
         except ExecutionError as error:
             if tries > 1 and error.kind != "unavailable":
-                self._attempt(spans, tries=tries - 1)
+                self._attempt(spans, lent, tries=tries - 1)
             elif self._may_halve(spans, error):
                 middle = len(spans) // 2
-                self._attempt(spans[:middle], tries=1)
-                self._attempt(spans[middle:], tries=1)
+                self._attempt(spans[:middle], None, tries=1)
+                self._attempt(spans[middle:], None, tries=1)
             else:
                 self._fail(spans, error)
         except BackendError as error:

@@ -2,7 +2,8 @@
 
 The engine never runs in the server's own process: pyACL holds the GIL while it works, and after a
 timeout or the loss of a device only another process gets it back. Rows are written into a slot in
-shared memory, executed there, and read from another slot.
+shared memory, executed there, and read from another slot. Rows that lie in shared memory already
+are executed where they are.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gepipe.errors import BackendError, ClosedError, GepipeError
+from gepipe.runtime.lent import LentRows
 from gepipe.runtime.links import Link
 from gepipe.runtime.memory import SharedBuffer, SlotLayout, Slots
 from gepipe.serving.session import Session, SessionLost
@@ -144,11 +146,16 @@ class ModelHost:
         assert self._slots is not None
         return self._slots[1][0]
 
-    def execute(self, first: int, last: int) -> int:
+    def execute(self, first: int, last: int, lent: LentRows | None = None) -> int:
         """Execute the rows [first, last) of the slot.
 
         A process that dies, hangs or loses its device is replaced while the next call waits a
         moment. Where that fails, calls are refused at once and a thread goes on trying.
+
+        Args:
+            first: The first row.
+            last: The one behind the last.
+            lent: Where the rows of the inputs lie instead; those of the outputs are in the slot.
 
         Returns:
             How long the device was busy, in nanoseconds.
@@ -160,7 +167,7 @@ class ModelHost:
         for _ in range(_UNBEGUN_LOSSES):
             session = self._current()
             try:
-                busy_ns, fault = session.execute(first, last)
+                busy_ns, fault = session.execute(first, last, lent)
             except SessionLost as lost:
                 self._replace(session, str(lost))
                 if lost.begun:

@@ -14,7 +14,9 @@ from gepipe.runtime.body import ModelInfo
 from gepipe.runtime.channel import Message
 from gepipe.runtime.events import Fault, Role, WorkerId
 from gepipe.runtime.forkserver import wake_server
+from gepipe.runtime.lent import LentRows
 from gepipe.runtime.links import Link
+from gepipe.runtime.memory import SharedBuffer
 from gepipe.runtime.process import WorkerProcess, set_up_error, stop
 from gepipe.runtime.watch import HEARTBEAT_S, Watch
 
@@ -79,6 +81,7 @@ class Session:
             raise
         self._watch.starting(self._worker, start_s)
         self._tickets = 0
+        self._lent: SharedBuffer | None = None
         self._over = False
 
     def open(self) -> None:
@@ -113,8 +116,15 @@ class Session:
         fds = [self._board.buffer.fd, *(buffer.fd for buffer, _ in links)]
         self._process.channel.send_shared(("attach", self._board.buffer.nbytes, plain), fds)
 
-    def execute(self, first: int, last: int) -> tuple[int, Fault | None]:
+    def execute(
+        self, first: int, last: int, lent: LentRows | None = None
+    ) -> tuple[int, Fault | None]:
         """Execute the rows [first, last) of the input slot into those of the output slot.
+
+        Args:
+            first: The first row.
+            last: The one behind the last.
+            lent: Where the rows of the inputs lie instead.
 
         Returns:
             How long the process worked on it, in nanoseconds, and what went wrong.
@@ -122,7 +132,11 @@ class Session:
         Raises:
             SessionLost: The process ended, or exceeded its limit and was killed.
         """
-        busy_ns, (result,) = self._ask(0, 0, first, last, (), self._tickets + 1, None)
+        source: int | tuple[int, ...] = 0
+        if lent is not None:
+            source = lent.offsets
+            self._lend(lent.memory)
+        busy_ns, (result,) = self._ask(source, 0, first, last, (), self._tickets + 1, None)
         return busy_ns, None if isinstance(result, bytes) else Fault(*result)
 
     def work(self, items: Sequence[Any]) -> list[bytes | Fault]:
@@ -141,6 +155,12 @@ class Session:
         seqs = (self._tickets + 1,) * count
         _, results = self._ask(0, tuple(range(count)), seqs, tuple(items), None)
         return [each if isinstance(each, bytes) else Fault(*each) for each in results]
+
+    def _lend(self, memory: SharedBuffer) -> None:
+        """Hand over memory that rows lie in, unless the process has it."""
+        if memory is not self._lent:
+            self._process.channel.send_shared(("lent", memory.nbytes), [memory.fd])
+            self._lent = memory
 
     def _ask(self, *question: Any) -> tuple[int, list[Any]]:
         """Send a ticket; return how long it took, in nanoseconds, and the results."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from gepipe.runtime.tuning import keep_freed_memory
+
 
 def settle() -> None:
     """Prepare the process for workers, which inherit where it imports from. Call it first.
@@ -13,7 +15,10 @@ def settle() -> None:
     import from there first, whatever lies there. `PYTHONPATH`, by which CANN's `set_env.sh` makes
     `acl` known, is not read by the server's Python; it comes last here, behind the NumPy and the
     gepipe of the stub's own environment.
+
+    It copies each tensor into memory of its own before it hands it over, and frees that again.
     """
+    keep_freed_memory()
     sys.path[:] = [place for place in sys.path if place]
     named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path += [place for place in dict.fromkeys(named) if place and place not in sys.path]

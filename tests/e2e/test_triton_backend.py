@@ -143,6 +143,9 @@ def fill(made: Repository, tmp: Path) -> None:
     graph_ = raw_model(tmp / "raw.onnx").read_bytes()
     convert_onnx(folder / "model.om", graph_, gears=Gears("batch", ((1,), (4,))))
     identities(made.add("types", "max_batch_size: 4", ONNX, CPU) / "model.onnx", TYPES)
+    folder = made.add("typesnpu", made.card("types", "devices: 1"), "max_batch_size: 4", NPU)
+    graph_ = identities(tmp / "types.onnx", TYPES).read_bytes()
+    convert_onnx(folder / "model.om", graph_, gears=Gears("batch", ((1,), (4,))))
 
     folder = made.add(
         "npu",
@@ -362,14 +365,15 @@ def test_model_without_batches_takes_any_number_of_rows(server, count) -> None:
     assert np.array_equal(answer["y"], 2 * x + 1)
 
 
-def test_types_pass_as_they_are(server) -> None:
+@pytest.mark.parametrize("model", ["types", "typesnpu"])
+def test_types_pass_as_they_are(server, model) -> None:
     random = np.random.default_rng(7)
     asked = {
         f"in_{name}": random.integers(0, 2 if name == "BOOL" else 100, (3, 3)).astype(dtype)
         for name, dtype in TYPES.items()
     }
 
-    answer = infer(server, "types", **asked)
+    answer = infer(server, model, **asked)
 
     for name in TYPES:
         made = answer[f"out_{name}"]

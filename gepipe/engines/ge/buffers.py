@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gepipe.engines.ge.gear import Gear
 from gepipe.engines.ge.interface import Tensor
 from gepipe.engines.ge.memory import DevicePool
-from gepipe.engines.ge.runtime import Acl
+from gepipe.engines.ge.runtime import HOST_TO_DEVICE, Acl
 from gepipe.engines.ge.session import Session
 from gepipe.engines.ge.staging import PinnedBuffer
 from gepipe.engines.ge.teardown import Teardown
@@ -62,6 +62,17 @@ class Port:
         except DeviceError:
             self.close()
             raise
+
+    def upload(self, first: int, last: int, stream: int) -> None:
+        """Have a stream copy the bytes [first, last) of the staging memory to the device."""
+        self._acl.memcpy_async(
+            self.device + first,
+            self.nbytes - first,
+            self.host + first,
+            last - first,
+            HOST_TO_DEVICE,
+            stream,
+        )
 
     def view(self, shape: tuple[int, ...]) -> NDArray[Any]:
         """Return the staging memory as an array."""

@@ -49,6 +49,7 @@ class GeEngine:
 
     on_cpu = False
     keeps_time = True
+    copies_inputs = True
     in_flight = 2
     #: Processes that one device takes at most, says the CANN manual; 32 in a virtual machine.
     max_instances = 64

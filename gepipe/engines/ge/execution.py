@@ -17,13 +17,13 @@ import math
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from gepipe.engines.ge.buffers import BatchSet
+from gepipe.engines.ge.buffers import BatchSet, Port
 from gepipe.engines.ge.loading import SETS
 from gepipe.engines.ge.pinned import Pinned
 from gepipe.engines.ge.run import Batch, Run
-from gepipe.engines.ge.runtime import DEVICE_TO_HOST, HOST_TO_DEVICE
+from gepipe.engines.ge.runtime import DEVICE_TO_HOST
 from gepipe.engines.ge.session import Session
 from gepipe.engines.ge.shapes import Shapes
 from gepipe.engines.ge.warmup import LONG_S, warm_up
@@ -33,6 +33,9 @@ from gepipe.unshaped import UnshapedBuffer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+#: Of large inputs: what is copied to the device at a time while more is copied to pinned memory.
+_PIECE_BYTES: Final = 4 << 20
 
 
 class Execution:
@@ -150,12 +153,14 @@ class Execution:
         views = run.place.views(run.gear)[0]
         last = run.first + run.count
         for port, view, array in zip(run.place.inputs, views, inputs, strict=True):
-            if run.count == len(view):
-                view[...] = array[run.first : last]
+            rows = array[run.first : last]
+            sent = 0
+            if not self._runs and rows.flags.c_contiguous:
+                sent = self._load_ahead(port, view[: run.count], rows)
             else:
-                view[: run.count] = array[run.first : last]
-                view[run.count :] = 0
-            acl.memcpy_async(port.device, port.nbytes, port.host, view.nbytes, HOST_TO_DEVICE, copy)
+                view[: run.count] = rows
+            view[run.count :] = 0
+            port.upload(sent, view.nbytes, copy)
         run.loaded = acl.create_event()
         run.batch.left += 1
         self._runs.append(run)
@@ -171,6 +176,24 @@ class Execution:
         acl.stream_wait_event(session.compute, run.loaded)
         if len(self._runs) == 1:
             self._launch(run)
+
+    def _load_ahead(self, port: Port, view: NDArray[Any], rows: NDArray[Any]) -> int:
+        """Copy rows to pinned memory, and all but the last piece of them on to the device.
+
+        The device has nothing to do: it gets a piece while the next one is made ready.
+
+        Returns:
+            How many bytes are on their way to the device.
+        """
+        target, source = view.reshape(-1), rows.reshape(-1)
+        step = _PIECE_BYTES // target.itemsize
+        sent = 0
+        for first in range(0, target.size, step):
+            target[first : first + step] = source[first : first + step]
+            if first + step < target.size:
+                port.upload(sent, sent + _PIECE_BYTES, self._session.copy)
+                sent += _PIECE_BYTES
+        return sent
 
     def _launch(self, run: Run) -> None:
         """Hand an execution to the compute stream, which waits for its inputs already."""

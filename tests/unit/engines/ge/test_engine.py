@@ -547,3 +547,23 @@ def test_copies_are_made_while_the_device_computes(npu, seed, at_once, least, mo
 
     assert device.spent_s["up"] == pytest.approx(0.2)
     assert least < busy < most
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 6])
+def test_large_inputs_reach_an_idle_device_piece_by_piece(
+    npu, tmp_path, monkeypatch, count
+) -> None:
+    monkeypatch.setattr("gepipe.engines.ge.execution._PIECE_BYTES", 64)
+    bed = npu()
+    model = tmp_path / "affine.om"
+    graph = affine(tmp_path / "affine.onnx", [4, 23])
+    tensors = ([OmTensor("x", "float32", (4, 23))], [OmTensor("y", "float32", (4, 23))])
+    write_om(model, graph, inputs=tensors[0], outputs=tensors[1])
+    engine = bed.open(model)
+    rows = np.zeros(1 + count * 23 * 4, np.uint8)[1:].view("float32").reshape(count, 23)
+    rows[...] = ramp(count, 23)
+    assert not rows.flags.aligned  # as where another program has put them
+
+    made = run(engine, count, x=rows)["y"]
+
+    assert np.array_equal(made, 2 * rows + 1)
