@@ -20,11 +20,10 @@ class FrameWriter:
 
     def __init__(self) -> None:
         self._reformatter = VideoReformatter()
-        self._looked_at: tuple[Any, Upright] = (None, Upright())
 
     def size(self, picture: Any) -> tuple[int, int]:
         """Return height and width of a frame as it is shown."""
-        if self._upright(picture).transposed:
+        if _upright(picture).transposed:
             return picture.width, picture.height
         return picture.height, picture.width
 
@@ -44,7 +43,7 @@ class FrameWriter:
         height, width = converted.height, converted.width
         rows = np.frombuffer(plane, np.uint8, height * plane.line_size)
         pixels = rows.reshape(height, plane.line_size)[:, : 3 * width].reshape(height, width, 3)
-        match self._upright(picture):
+        match _upright(picture):
             case (False, False, False):
                 memory[...] = pixels
             case (False, flip_x, flip_y):
@@ -58,9 +57,6 @@ class FrameWriter:
                 if flip_both:
                     cv2.flip(memory, -1, dst=memory)
 
-    def _upright(self, picture: Any) -> Upright:
-        if isinstance(picture, Shot):
-            return Upright()
-        if self._looked_at[0] is not picture:
-            self._looked_at = (picture, Upright.of(picture))
-        return self._looked_at[1]
+
+def _upright(picture: Any) -> Upright:
+    return Upright() if isinstance(picture, Shot) else Upright.of(picture)

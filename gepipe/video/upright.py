@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from typing import Any, Final, NamedTuple
 
+from av.sidedata.sidedata import SideDataContainer
+
 _MATRIX: Final = struct.Struct("=9i")
 
 
@@ -24,7 +26,10 @@ class Upright(NamedTuple):
     @classmethod
     def of(cls, frame: Any) -> Upright:
         """Return what the display matrix of a decoded frame asks for, to the next right angle."""
-        data = frame.side_data.get("DISPLAYMATRIX")
+        # Not `frame.side_data`, which forms a circle with its frame: that kept frames alive for as
+        # long as the garbage collector pleased, and codecs fill in damage with what lies in the
+        # memory that they get, which then differed from run to run.
+        data = SideDataContainer(frame).get("DISPLAYMATRIX")  # type: ignore[call-arg]
         if data is None:
             return _AS_IT_IS
         # A stored point (x, y) is shown at (a x + c y, b x + d y).
