@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 _GROUP: Final = 16
 #: Groups of items that may be between the first leg and the end of the chain.
 GROUPS: Final = 3
+#: Batches of the first leg that may be there where items come when they like: what is not taken in
+#: is dropped at the source, so that what comes out is recent.
+_LIVE_BATCHES: Final = 2
 #: Parts of one fan that may wait: then no further item is split.
 _PARTS: Final = 4096
 #: Bytes of items that are not emitted yet, above which what comes waits for what can go on.
@@ -68,6 +71,7 @@ class ChainRun:
         self._start, self._emit = start, emit
         self._lock = threading.Condition()
         self.batches: list[int] = []
+        self._room = 0  # items that may be between the first leg and the end
         self._open: dict[int, int] = {}
         self._given: Start | None = None
         self._error: BaseException | None = None
@@ -148,6 +152,7 @@ class ChainRun:
         first_batch = self.batches[0]
         self.group = first_batch * -(-_GROUP // first_batch)
         given = self._start(self.group)
+        self._room = _LIVE_BATCHES * first_batch + 1 if given.feed.live else GROUPS * self.group
         with self._lock:
             self._first = FirstFeed(given.feed, given.first)
             self._last = JoinFeed(self._first, given, self._lock, keep=self._keep)
@@ -196,7 +201,7 @@ class ChainRun:
         last, fan, index = self._last, self.fans[0], outcome.index
         self._wait_for(
             lambda: (
-                last.open < GROUPS * self.group
+                last.open < self._room
                 and fan.parts < _PARTS
                 and not (self._is_full and self._moving)
             )

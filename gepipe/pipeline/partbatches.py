@@ -83,18 +83,20 @@ class LiveBatches(Generic[T]):
 
     def __init__(self, batch: int) -> None:
         self._batch = batch
-        self._waiting: dict[Shapes, deque[T]] = {}
+        self._added = 0
+        self._waiting: dict[Shapes, deque[tuple[int, T]]] = {}  # with their places in the order
         self._joining: Shapes | None = None  # the shape of the batch that is being filled
 
     def add(self, part: T, shapes: Shapes) -> None:
         """See `PartBatches.add`."""
-        self._waiting.setdefault(shapes, deque()).append(part)
+        self._waiting.setdefault(shapes, deque()).append((self._added, part))
+        self._added += 1
 
     def close(self) -> None:
         """Nothing is held back."""
 
     def take(self, count: int) -> tuple[list[T], bool]:
-        """See `PartBatches.take`; those that have waited longest."""
+        """See `PartBatches.take`; the one that has waited longest, and others of its shape."""
         if count == self._batch:
             self._joining = None  # the one before has left
         if not self._waiting:
@@ -102,12 +104,13 @@ class LiveBatches(Generic[T]):
         if self._joining is not None and self._joining not in self._waiting:
             self._joining = None
             return [], True  # nothing more of that shape: let it go
-        shapes = next(iter(self._waiting)) if self._joining is None else self._joining
+        shapes = self._joining
+        if shapes is None:
+            shapes = min(self._waiting, key=lambda each: self._waiting[each][0][0])
         waiting = self._waiting[shapes]
-        taken = [waiting.popleft() for _ in range(min(count, len(waiting)))]
-        del self._waiting[shapes]
-        if waiting:
-            self._waiting[shapes] = waiting  # behind the others: none waits for ever
+        taken = [waiting.popleft()[1] for _ in range(min(count, len(waiting)))]
+        if not waiting:
+            del self._waiting[shapes]
         sealed = bool(self._waiting) and not waiting
         self._joining = None if sealed else shapes
         return taken, sealed

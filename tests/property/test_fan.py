@@ -229,3 +229,16 @@ def test_parts_of_parts_that_fail_mar_one_item() -> None:
 
     assert tally == PartTally(4, 4, 1, "item 0, part 0.0: read, nan: why")
     assert (outer.items, outer.parts) == (0, 0)
+
+
+def test_of_live_parts_those_that_have_waited_longest_leave_first() -> None:
+    batches: LiveBatches[str] = LiveBatches(2)
+    for part in ("a0", "b1", "a2", "a3", "b4", "c5", "a6"):
+        batches.add(part, ((ord(part[0]),),))
+
+    taken = []
+    while batches:
+        some, _ = batches.take(2)
+        taken.append(some)
+
+    assert taken == [["a0", "a2"], ["b1", "b4"], ["a3", "a6"], ["c5"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import av
@@ -13,8 +14,10 @@ from gepipe.ops.gather import Gather
 from gepipe.ops.user import Python
 from gepipe.pipeline.job import Job
 from gepipe.video.sink import VideoSink
+from tests.cameras import Camera
 from tests.chains import chain
 from tests.clips import clip
+from tests.support import wait_until
 
 FRAMES = (70, 45)
 
@@ -84,3 +87,25 @@ def test_films_of_a_chain_have_every_frame(tmp_path, videos) -> None:
             counts.append(sum(1 for _ in container.decode(video=0)))
     assert counts == list(FRAMES)
     assert len(results(out)) == sum(FRAMES)
+
+
+def test_what_a_camera_sends_goes_through_a_chain_as_it_comes(tmp_path) -> None:
+    path = clip(tmp_path / "camera.ts", 400, codec="mpeg2video", form="mpegts")
+    camera = Camera(path, bytes_a_second=4 * path.stat().st_size * 25 / 400)
+    out = tmp_path / "out.jsonl"
+    seen: list[int] = []
+    try:
+        job = Job(chain(tmp_path, source=VideoFiles(camera.address, stop="6s")), output=str(out))
+        thread = threading.Thread(target=lambda: seen.append(job.run().total))
+        thread.start()
+        wait_until(lambda: job.done, 30)
+        assert thread.is_alive(), "results come while the camera goes on"
+        thread.join(60)
+    finally:
+        camera.close()
+
+    frames = [record["result"]["frame"] for record in results(out)]
+    assert seen == [len(frames)]
+    assert shown(out) == [frame % 400 for frame in frames]
+    assert frames == sorted(set(frames))
+    assert job.failed == job.parts.failed == 0

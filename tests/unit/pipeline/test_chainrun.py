@@ -264,3 +264,30 @@ def test_the_first_results_come_before_the_group_is_full() -> None:
 
     assert more.is_set()
     assert len(out) == 16
+
+
+def test_live_items_do_not_pile_up_before_a_slow_model() -> None:
+    entries = [Entry(str(n), b"%d" % n) for n in range(40)]
+    split: list[int] = []
+    behind: list[int] = []
+
+    def cut(seq, entry):
+        split.append(seq)
+        return splitting([1] * 40)(seq, entry)
+
+    def read(seq, entry):
+        pause(0.01)
+        behind.append(len(split) - seq)
+        return reading(seq, entry)
+
+    feed = ListedFeed(iter(entries), 40)
+    feed.live = True
+    out: list = []
+    subject = ChainRun(
+        (Leg(cut), Leg(read)), Leg(joining), lambda _: Start(feed), out.extend,
+        singles=[False], keep=False,
+    )  # fmt: skip
+    run(subject)
+
+    assert len(out) == 40
+    assert max(behind) <= 2 * BATCH + 1 + BATCH, "those that may wait, and a batch that is split"
