@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -88,6 +89,7 @@ def _umask() -> int:
     return mask
 
 
+@lru_cache(maxsize=64)  # all frames of a video name the same
 def stem_of(source: str) -> str:
     """Return the part of a source's name that goes into the name of a file: without its ending.
 

@@ -14,7 +14,7 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from selectors import EVENT_READ
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +88,7 @@ class Supervisor:
         self._links: list[Link] = []
         self._state: RunState | None = None
         self._feed: Feed | None = None
-        self._feed_watched = False
+        self._feed_watched = self._feed_dry = False
         self._wait: tuple[float, int] | None = None
         self._abort: GepipeError | None = None
         self._feed_error: BaseException | None = None
@@ -244,16 +244,19 @@ class Supervisor:
             self._feed_error = error
             return Admitted((), ended=True)
         dry = not entries or (len(entries) < count and not seal)
-        if dry and not ended and not self._feed_watched:
+        self._feed_dry = dry and not ended
+        if self._feed_dry and not self._feed_watched:
             self._loop.selector.register(self._feed.fileno(), EVENT_READ, self._fed)
             self._feed_watched = True
         return Admitted(entries, ended, seal)
 
-    def _fed(self, _: int) -> Iterable[Event]:
+    def _fed(self, _: int) -> Iterator[Event]:
         assert self._feed is not None
-        self._loop.selector.unregister(self._feed.fileno())
-        self._feed_watched = False
-        return (FeedReady(),)
+        self._feed_dry = False
+        yield FeedReady()  # mostly, what there is is taken at once, and the feed is dry again
+        if not self._feed_dry:
+            self._loop.selector.unregister(self._feed.fileno())
+            self._feed_watched = False
 
     # --- the beginning ----------------------------------------------------------------------------
 
