@@ -21,7 +21,7 @@ class ExportRequest:
     file: str
     overrides: tuple[str, ...]
     folder: Path
-    layout: Layout
+    layout: Layout | None
     target: Target
     version: int | None
 
@@ -55,6 +55,7 @@ def _facts(done: Exported) -> dict[str, Any]:
         "models": done.models,
         "version": done.version,
         "removed": done.removed,
+        "notes": done.notes,
         "tensors": done.lines,
         "needs": done.needs,
         "warnings": done.warnings,
@@ -68,6 +69,8 @@ def _lines(done: Exported) -> Iterator[str]:
     yield f"{done.name}: version {done.version} in {done.folder}: {', '.join(done.models)}"
     if done.removed:
         yield f"  removed, of an earlier export: {', '.join(done.removed)}"
+    for line in done.notes:
+        yield f"  {line}"
     for line in done.lines:
         yield f"  {line}"
     for line in done.needs:

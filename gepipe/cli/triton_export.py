@@ -17,6 +17,8 @@ Examples:
     gepipe triton export classify.yaml models --layout fused --set profile=latency
 
     gepipe triton export classify.yaml models --version 2
+
+    gepipe triton export ocr.yaml models
 """
 
 
@@ -31,12 +33,13 @@ def export(  # noqa: PLR0913, PLR0917 - one an option
         Path, typer.Argument(metavar="MODELS_DIR", help="The model repository; made if missing.")
     ],
     layout: Annotated[
-        Literal["ensemble", "fused"],
+        Literal["ensemble", "fused"] | None,
         typer.Option(
-            help="ensemble: a model for each stage, and one that joins them. fused: one model that "
-            "runs gepipe's own processes: --layout fused"
+            help="ensemble: a model for each stage, and one that joins them; the default. fused: "
+            "one model that runs gepipe's own processes; the default for a pipeline of several "
+            "models: --layout fused"
         ),
-    ] = "ensemble",
+    ] = None,
     target: Annotated[
         Literal["ge", "npu_ge"],
         typer.Option(help="gepipe's backend, or CANN's own for ONNX on a card: --target npu_ge"),
@@ -55,7 +58,7 @@ def export(  # noqa: PLR0913, PLR0917 - one an option
 ) -> None:
     """Make a Triton model repository of a pipeline.
 
-    Opens the model in a process of its own to learn its tensors. Models that an earlier export of
+    Opens each model in a process of its own to learn its tensors. Models that an earlier export of
     the same pipeline has left are replaced, whole or not at all; others are never touched. Exit
     code 6 if the pipeline cannot be served, or nothing can be written there.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
@@ -42,12 +42,13 @@ class Bundle:
     modules: tuple[str, ...]
 
 
-def make_bundle(spec: PipelineSpec, model: str | None = None) -> Bundle:
+def make_bundle(spec: PipelineSpec, models: Mapping[str, str] | None = None) -> Bundle:
     """Return a pipeline without source and sink, as files.
 
     Args:
         spec: The pipeline.
-        model: Name of the model file beside the pipeline file, if it is there.
+        models: Path of each model file below the folder of the pipeline file, by the name of the
+            model's stage; others lie elsewhere.
 
     Raises:
         ExportError: A file is missing, or an operator exists in this process only.
@@ -71,7 +72,8 @@ def make_bundle(spec: PipelineSpec, model: str | None = None) -> Bundle:
     stages: list[Stage] = []
     for stage in spec.stages:
         if stage.role == "infer":
-            stages.append(stage.model_copy(update={"model": Path(model) if model else None}))
+            model = (models or {}).get(stage.name)
+            stages.append(stage.model_copy(update={"model": model and Path(model)}))
             continue
         for op in stage.ops:
             modules += _modules_of(op, stage.name)

@@ -41,6 +41,7 @@ class Exported:
         models: Folders in it that belong to the pipeline.
         version: The version that was written.
         removed: Models of an earlier export that were removed.
+        notes: What was chosen, and why.
         lines: What clients send and get, in plain words.
         needs: What the server needs.
         warnings: What is worth a second look.
@@ -55,6 +56,7 @@ class Exported:
     models: tuple[str, ...]
     version: int
     removed: tuple[str, ...]
+    notes: tuple[str, ...]
     lines: tuple[str, ...]
     needs: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -68,7 +70,7 @@ def export(
     spec: PipelineSpec,
     folder: Path,
     *,
-    layout: Layout = "ensemble",
+    layout: Layout | None = None,
     target: Target = "ge",
     version: int | None = None,
 ) -> Exported:
@@ -77,7 +79,8 @@ def export(
     Args:
         spec: The pipeline.
         folder: The repository; made if it is missing.
-        layout: `ensemble` for four models, `fused` for one.
+        layout: `ensemble` for four models, `fused` for one. By default the first, and the second
+            for a pipeline of several models.
         target: `ge` for gepipe's own backend, `npu_ge` for CANN's.
         version: The version to write; by default the highest that is there, which is replaced, or
             the first. Other versions stay.
@@ -86,7 +89,12 @@ def export(
         ExportError: The pipeline cannot be served, or nothing can be written there.
         GepipeError: It could not be run either.
     """
-    _require_sense(layout, target, version)
+    _require_sense(spec, layout, target, version)
+    notes: tuple[str, ...] = ()
+    if layout is None:
+        layout = "fused" if spec.mids else "ensemble"
+        if spec.mids:
+            notes = (f"layout fused: {_several(spec)}",)
     is_cann = target == "npu_ge"
     plan = plan_export(npu_ge.as_onnx(spec) if is_cann else spec)
     if layout == "ensemble":
@@ -108,6 +116,7 @@ def export(
         tuple(sorted({name.partition("/")[0] for name in files})),
         version,
         removed,
+        notes,
         tuple(tensor_lines(plan)),
         needs,
         tuple(npu_ge.warnings(plan) if is_cann else _hidden(folder / plan.name, there, version)),
@@ -118,15 +127,32 @@ def export(
     )
 
 
-def _require_sense(layout: Layout, target: Target, version: int | None) -> None:
+def _require_sense(
+    spec: PipelineSpec, layout: Layout | None, target: Target, version: int | None
+) -> None:
     if version is not None and version not in _VERSIONS:
         limit = "at least 1" if version < 1 else "at most 2**63 - 1"
         raise ExportError(f"version: expected a whole number of {limit}, got {version}")
-    if target == "npu_ge" and layout != "ensemble":
+    if spec.mids and target == "npu_ge":
+        raise ExportError(
+            f"target npu_ge: {_several(spec)}; use --target ge, or export each model with the "
+            "stages around it as a pipeline of its own"
+        )
+    if spec.mids and layout == "ensemble":
+        raise ExportError(f"layout ensemble: {_several(spec)}; use --layout fused")
+    if target == "npu_ge" and layout == "fused":
         raise ExportError(
             "target npu_ge: is a layout of its own, the model apart from its steps; "
             "use --layout ensemble"
         )
+
+
+def _several(spec: PipelineSpec) -> str:
+    names = ", ".join(leg.infer.name for leg in spec.legs)
+    return (
+        f"{spec.name!r} has several models ({names}), and what splits an item into parts is no "
+        "step of an ensemble"
+    )
 
 
 def _require_one_size(plan: ExportPlan) -> None:

@@ -11,10 +11,10 @@ from gepipe.ops.decode import DecodeImage
 from gepipe.ops.text import Tokenize
 from gepipe.ops.user import Python
 from gepipe.pipeline import followers, neighbours
-from gepipe.pipeline.check import resolve
+from gepipe.pipeline.assembly import plan
+from gepipe.pipeline.check import resolve_legs
 from gepipe.pipeline.crews import pickled, worker_environment
 from gepipe.pipeline.findings import Preparation
-from gepipe.pipeline.single import require_one_model
 from gepipe.runtime.probe import set_up
 from gepipe.serving.itemmeta import META
 from gepipe.serving.payloads import RESULT
@@ -23,13 +23,16 @@ from gepipe.tensors import DTYPES
 from gepipe.triton.config import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
+    from gepipe.ops.op import Op
+    from gepipe.pipeline.check import Resolved
     from gepipe.pipeline.startplan import StartPlan
     from gepipe.runtime.body import ModelInfo
     from gepipe.runtime.events import Role
+    from gepipe.spec.chain import Stage
     from gepipe.spec.model import PipelineSpec
-    from gepipe.spec.stages import PostStage, PreStage
     from gepipe.tensors import TensorSpec
 
 #: What becomes a folder, a part of an address, and an argument of a shell that nobody quotes.
@@ -38,7 +41,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """What is exported.
+    """What is exported. Of several models, what is of one is of the first.
 
     Attributes:
         name: The pipeline's name, which the served model bears.
@@ -48,6 +51,7 @@ class ExportPlan:
         batch: Rows of the largest batch.
         inputs: The model's inputs, of one row.
         outputs: The model's outputs, of one row.
+        models: The file of each model, by the name of its stage.
         given: What a client sends.
         made: What it gets.
         profile: What the pipeline is tuned for, with every default.
@@ -60,6 +64,7 @@ class ExportPlan:
     batch: int
     inputs: Sequence[TensorSpec]
     outputs: Sequence[TensorSpec]
+    models: Mapping[str, Path | None]
     given: Tensor
     made: Tensor
     profile: Profile
@@ -71,7 +76,7 @@ class ExportPlan:
 
 
 def plan_export(spec: PipelineSpec) -> ExportPlan:
-    """Open the model, set the operators up, and settle how they are served.
+    """Open the models, set the operators up, and settle how they are served.
 
     Raises:
         ExportError: The pipeline cannot be served; lists every reason.
@@ -82,42 +87,54 @@ def plan_export(spec: PipelineSpec) -> ExportPlan:
             f"name: {spec.name!r} cannot be the name of a served model; expected letters, digits, "
             "_, - and ., not first - or ."
         )
-    require_one_model(
-        spec,
-        "what splits an item into parts is no step of a server",
-        "export each model with the stages around it as a pipeline of its own, such as "
-        f"{spec.pre.name}, {spec.infer.name} and a post stage with the operators of "
-        f"{spec.mids[0].name if spec.mids else ''} before its split; `gepipe run` runs all of them",
-        ExportError,
-    )
-    for op in spec.post.ops:
-        if op.ordered:
-            raise ExportError(
-                f"{spec.post.name}: {op.title} keeps a state from item to item, and requests have "
-                "no order; leave it out, and let the client do it"
-            )
-    settled, start, info, slots = resolve(spec)
-    inputs = tuple(tensor.row for tensor in slots.inputs.tensors)
+    for stage in spec.stages:
+        for op in () if stage.role == "infer" else stage.ops:
+            if op.ordered:
+                raise ExportError(
+                    f"{stage.name}: {op.title} keeps a state from item to item, and requests have "
+                    "no order; leave it out, and let the client do it"
+                )
+    legs = resolve_legs(plan(spec))
+    first = legs[0]
+    inputs = tuple(tensor.row for tensor in first.slots.inputs.tensors)
     problems = [
-        *neighbours.input_mismatches(settled, info),
-        *followers.output_mismatches(settled, info),
-        *_reserved(info),
-        *_broken(settled),
+        problem
+        for leg in legs
+        for problem in (
+            *neighbours.input_mismatches(leg.spec, leg.info),
+            *followers.output_mismatches(leg.spec, leg.info),
+            *(() if spec.mids else _reserved(leg.info)),
+        )
     ]
+    problems += _broken(spec, legs)
     if problems:
         raise ExportError("\n".join(problems))
+    settled = _settled(spec, legs)
     return ExportPlan(
         spec.name,
         settled,
-        start,
-        info,
-        slots.inputs.batch,
+        first.start,
+        first.info,
+        first.slots.inputs.batch,
         inputs,
-        tuple(tensor.row for tensor in slots.outputs.tensors),
+        tuple(tensor.row for tensor in first.slots.outputs.tensors),
+        {leg.spec.infer.name: leg.start.model for leg in legs},
         _given(settled, inputs),
         Tensor(RESULT, "STRING", (1,)),
         complete(spec.profile),
     )
+
+
+def _settled(spec: PipelineSpec, legs: Sequence[Resolved]) -> PipelineSpec:
+    """Return the pipeline as it is run: with what its legs have become."""
+    first = legs[0].spec
+    stages: list[Stage] = [first.pre, first.infer]
+    for mid, before, behind in zip(spec.mids, legs, legs[1:], strict=False):
+        ops = (*before.spec.post.ops, *behind.spec.pre.ops)
+        batch = behind.slots.inputs.batch
+        stages.append(mid.model_copy(update={"ops": ops, "batch_size": batch}))
+        stages.append(behind.spec.infer)
+    return first.model_copy(update={"stages": (*stages, spec.post)})
 
 
 def tensor_of(row: TensorSpec, *, taken: bool = False) -> Tensor:
@@ -159,11 +176,15 @@ def _reserved(info: ModelInfo) -> Iterator[str]:
             yield f"the model has a tensor called {META}, which carries an item's meta; rename it"
 
 
-def _broken(spec: PipelineSpec) -> Iterator[str]:
+def _broken(spec: PipelineSpec, legs: Sequence[Resolved]) -> Iterator[str]:
     """Yield why operators cannot be set up, as they will be in the server."""
-    stages: tuple[tuple[Role, PreStage | PostStage], ...] = (("pre", spec.pre), ("post", spec.post))
-    bodies = [(role, pickled(Preparation(stage.ops), stage.name)) for role, stage in stages]
+    stages: list[tuple[Role, str, Sequence[Op]]] = []
+    for leg, _, _, _ in legs:
+        stages += [("pre", leg.pre.name, leg.pre.ops), ("post", leg.post.name, leg.post.ops)]
+    if spec.mids:
+        stages.append(("pre", spec.post.name, spec.joining))
+    bodies = [(role, pickled(Preparation(ops), name)) for role, name, ops in stages]
     outcomes = set_up(bodies, environ=worker_environment())
-    for (_, stage), outcome in zip(stages, outcomes, strict=True):
+    for (_, name, _), outcome in zip(stages, outcomes, strict=True):
         if isinstance(outcome, GepipeError):
-            yield from (f"{stage.name}: {line}" for line in str(outcome).splitlines())
+            yield from (f"{name}: {line}" for line in str(outcome).splitlines())

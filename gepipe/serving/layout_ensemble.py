@@ -58,7 +58,9 @@ def ensemble_files(plan: ExportPlan, version: int) -> tuple[Files, tuple[str, ..
         files |= {f"{step}/{version}/{name}": data for name, data in bundle.files.items()}
     step = plan.model_name("infer")
     files[f"{step}/{config.FILE_NAME}"] = config_text(infer_config(plan)).encode()
-    files |= {f"{step}/{version}/{name}": data for name, data in model_files(plan).items()}
+    files |= {
+        f"{step}/{version}/{name}": data for name, data in model_files(plan.start.model).items()
+    }
     files[f"{plan.name}/{config.FILE_NAME}"] = config_text(top_config(plan)).encode()
     # The server wants a folder of a version, and Git keeps no empty one.
     files[f"{plan.name}/{version}/.keep"] = b""
@@ -88,9 +90,8 @@ def model_code(plan: ExportPlan, cls: str, module: str) -> bytes:
     return _MODEL_PY.format(what=cls, name=plan.name, cls=cls, module=module).encode()
 
 
-def model_files(plan: ExportPlan) -> Files:
-    """Return the model's files by their names in the version folder."""
-    model = plan.start.model
+def model_files(model: Path | None) -> Files:
+    """Return a model's files by their names in a folder of its own."""
     if model is None:
         return {}
     files: Files = {model_name_of(model): model}
@@ -109,7 +110,7 @@ def model_files(plan: ExportPlan) -> Files:
 
 
 def model_name_of(model: Path) -> str:
-    """Return what the model's file is called in a version folder."""
+    """Return what a model's file is called in a folder of its own."""
     return f"model{model.suffix.lower()}"
 
 

@@ -12,7 +12,6 @@ from gepipe.io.videos import VideoFiles
 from gepipe.pipeline.allowance import failures_left
 from gepipe.pipeline.feeds import require_frames
 from gepipe.pipeline.job import Job
-from gepipe.pipeline.single import require_one_model
 from gepipe.runtime.statistics import StageStatistics, Statistics
 from gepipe.serving.records import recorder_for
 from gepipe.triton.client import Client, ClientOptions
@@ -53,7 +52,6 @@ class RemoteJob(Job):
             resume: Whether to go on where the last run into the same output stopped.
             limit: Do the first so many inputs only.
         """
-        require_one_model(spec, "a server has one", "leave --via out to run them here")
         super().__init__(spec, inputs=inputs, output=output, resume=resume, limit=limit)
         self._address = address
         self._options = options

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
-import urllib.request
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,16 +17,21 @@ from tritonclient.utils import InferenceServerException
 import gepipe
 from gepipe.serving.export import export
 from gepipe.spec.load import load, loads
-from gepipe.triton.bell import Bell
-from gepipe.triton.ports import free_ports
-from gepipe.triton.runs import new_run
 from gepipe.triton.server import Server
+from tests.served import (
+    Client,
+    memory_mib,
+    metric,
+    over_grpc,
+    over_http,
+    records,
+    serving,
+    stub_of,
+    workers_of,
+)
 from tests.support import (
     ROOT,
-    children_of,
     doubling_model,
-    family_of,
-    is_alive,
     jpeg,
     pause,
     wait_until,
@@ -110,83 +112,12 @@ def repository(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(triton_kit, repository) -> Iterator[Server]:
-    ports = free_ports("127.0.0.1", dict.fromkeys(("http", "grpc", "metrics"), 0))
-    with Bell() as bell, new_run() as run, Server(triton_kit, run, repository, ports) as started:
-        started.wait_live(bell)
-        for path in sorted(repository.iterdir()):
-            started.control.load(path.name)
+    with serving(triton_kit, repository) as started:
         yield started
-        family = family_of(started.pid)
-        started.stop(20, bell)
-        assert not run.regions()
-        wait_until(lambda: not any(map(is_alive, family)))
-
-
-def texts(name: str, rows: list[bytes]) -> grpc.InferInput:
-    array = np.array(rows, object).reshape(-1, 1)
-    tensor = grpc.InferInput(name, list(array.shape), "BYTES")
-    tensor.set_data_from_numpy(array)
-    return tensor
-
-
-def over_grpc(server: Server, model: str, name: str, rows: list[bytes]) -> list[Any]:
-    client = grpc.InferenceServerClient(f"127.0.0.1:{server.ports['grpc']}")
-    result = client.infer(model, [texts(name, rows)], client_timeout=30)
-    client.close()
-    return records(result)
-
-
-def over_http(server: Server, model: str, name: str, rows: list[bytes]) -> list[Any]:
-    data = b"".join(len(each).to_bytes(4, "little") + each for each in rows)
-    tensor = {"name": name, "shape": [len(rows), 1], "datatype": "BYTES",
-              "parameters": {"binary_data_size": len(data)}}  # fmt: skip
-    head = json.dumps({"inputs": [tensor]}).encode()
-    headers = {"Inference-Header-Content-Length": str(len(head)), "Connection": "close"}
-    url = f"http://127.0.0.1:{server.ports['http']}/v2/models/{model}/infer"
-    request = urllib.request.Request(url, head + data, headers)
-    with urllib.request.urlopen(request, timeout=30) as reply:
-        (output,) = json.load(reply)["outputs"]
-    return [json.loads(each) for each in output["data"]]
-
-
-def records(result: Any) -> list[Any]:
-    return [json.loads(each) for each in result.as_numpy("RESULT")[:, 0]]
 
 
 def numbers(*values: int) -> list[dict[str, float]]:
     return [{"twice and one": 2.0 * value + 1} for value in values]
-
-
-class Client:
-    """Calls over gRPC that go on at once."""
-
-    def __init__(self, server: Server) -> None:
-        self.library = grpc.InferenceServerClient(f"127.0.0.1:{server.ports['grpc']}")
-        self._changed = threading.Condition()
-        self.given: dict[int, Any] = {}
-        self.order: list[int] = []
-
-    def ask(self, model: str, *rows: bytes, **more: Any) -> tuple[int, Any]:
-        number = len(self.given)
-        self.given[number] = None
-        more = {"client_timeout": 30, **more}
-        return number, self.library.async_infer(
-            model, [texts("INPUT", list(rows))], partial(self._take, number), **more
-        )
-
-    def _take(self, number: int, result: Any, error: Any) -> None:
-        with self._changed:
-            self.given[number] = error or records(result)
-            self.order.append(number)
-            self._changed.notify_all()
-
-    def wait(self, *calls: tuple[int, Any], deadline_s: float = 30.0) -> list[Any]:
-        wanted = [number for number, _ in calls] or list(self.given)
-        with self._changed:
-            assert self._changed.wait_for(
-                lambda: all(self.given[n] is not None for n in wanted), deadline_s
-            )
-        return [self.given[number] for number in wanted]
 
 
 @pytest.fixture
@@ -194,36 +125,6 @@ def client(server) -> Iterator[Client]:
     made = Client(server)
     yield made
     made.library.close()
-
-
-def metric(server: Server, name: str, **labels: str) -> float:
-    wanted = [f'{key}="{value}"' for key, value in labels.items()]
-    return sum(
-        float(line.rpartition(" ")[2])
-        for line in server.control.metrics(server.ports["metrics"]).splitlines()
-        if line.startswith(f"{name}{{") and all(each in line for each in wanted)
-    )
-
-
-def stub_of(server: Server, model: str) -> int:
-    """Return the process in which the server runs a model."""
-    (stub,) = [
-        pid for pid in family_of(server.pid)
-        if f"/{model}/1/model.py" in Path(f"/proc/{pid}/cmdline").read_bytes().decode()
-    ]  # fmt: skip
-    return stub
-
-
-def workers_of(server: Server, model: str) -> set[int]:
-    """Return the worker processes behind a model: children of its fork server."""
-    return {child for each in children_of(stub_of(server, model)) for child in children_of(each)}
-
-
-def memory_mib(pid: int) -> float:
-    """Return the memory that a process has to itself."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    (line,) = [line for line in lines if line.startswith("RssAnon")]
-    return int(line.split()[1]) / 1024
 
 
 @pytest.mark.parametrize("call", [over_grpc, over_http])

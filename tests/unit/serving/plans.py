@@ -57,6 +57,7 @@ def plan_of(
         batch,
         tuple(inputs),
         tuple(outputs),
+        {"inference": model},
         given or Tensor("IMAGE", "STRING", (1,)),
         Tensor("RESULT", "STRING", (1,)),
         complete(spec.profile),

@@ -43,7 +43,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def bundle(pre: str = "decode_image", post: str = "top_k", model: str = "model.onnx") -> Bundle:
-    return make_bundle(loads(YAML.format(pre=pre, post=post, model=model)), "model.onnx")
+    return make_bundle(
+        loads(YAML.format(pre=pre, post=post, model=model)), {"inference": "model.onnx"}
+    )
 
 
 def unpack(made: Bundle, folder: Path) -> Path:
@@ -126,7 +128,7 @@ def test_loading_gives_the_pipeline_that_was_bundled(place: Path) -> None:
     path.write_text(YAML.format(pre="decode_image", post="top_k", model="model.onnx"))
     spec = load(path)
 
-    again = load_bundle(unpack(make_bundle(spec, "model.onnx"), place / "bundle"))
+    again = load_bundle(unpack(make_bundle(spec, {"inference": "model.onnx"}), place / "bundle"))
 
     assert again.pre == spec.pre
     assert again.post == spec.post
