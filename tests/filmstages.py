@@ -10,6 +10,10 @@ import numpy as np
 from tests.support import pause
 
 
+#: The first of the last frames.
+LAST = 112
+
+
 def shown(image: Any) -> Any:
     """Tell the number that a frame shows to the model, four times."""
     from tests.clips import number_in
@@ -18,14 +22,19 @@ def shown(image: Any) -> Any:
 
 
 def found(
-    outputs: Any, slow: float = 0.01, bad: tuple[int, ...] = (), fatal: int = -1
+    outputs: Any,
+    slow: float = 0.01,
+    late: float = 0.0,
+    bad: tuple[int, ...] = (),
+    fatal: int = -1,
 ) -> dict[str, Any]:
     """Find an object that walks to the right, as a detector would.
 
-    The frames `bad` fail, and the frame `fatal` ends the worker.
+    The last frames take the time `late`, so that a test has time to end what runs. The frames `bad`
+    fail, and the frame `fatal` ends the worker.
     """
-    pause(slow)
     number = round((float(outputs["y"][0]) - 1) / 2)
+    pause(max(slow, late * (number >= LAST)))
     if number == fatal:
         os._exit(3)
     if number in bad:

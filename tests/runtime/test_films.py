@@ -189,14 +189,14 @@ def test_frames_may_be_pictures_of_their_own_and_images_of_coco(tmp_path, job, v
 @pytest.mark.parametrize("kind", [VideoSink, ContactSheetSink])
 def test_a_stopped_run_that_is_resumed_equals_one_that_was_not(tmp_path, job, kind):
     whole, parts = kind(str(tmp_path / "whole.jsonl")), kind(str(tmp_path / "parts.jsonl"))
-    job(whole, bad=(104,)).run()
+    job(whole, bad=(104,), late=0.5).run()
 
-    stopped(job(parts, bad=(104,)), 38)
+    stopped(job(parts, bad=(104,), late=0.5), 38)
     assert lines_of(parts.path) == lines_of(whole.path)[: len(lines_of(parts.path))]
     made = {path.name for path in (tmp_path / "parts").iterdir()}
     assert {name.split(".")[0] for name in made} <= {"000-a", "001-b"}
     assert any(name.startswith("000-a") for name in made)
-    again = job(parts, resume=True, bad=(104,))
+    again = job(parts, resume=True, bad=(104,), late=0.5)
     again.run()
 
     assert again.first >= 30  # not from the very beginning
@@ -212,8 +212,8 @@ def test_a_stopped_run_that_is_resumed_equals_one_that_was_not(tmp_path, job, ki
 def test_films_go_on_at_the_first_frame_of_a_video_also_where_it_failed(tmp_path, job):
     sink = VideoSink(str(tmp_path / "out.jsonl"), crf=12)
 
-    stopped(job(sink, bad=(100, 101, 102)), 40)
-    again = job(sink, resume=True, bad=(100, 101, 102))
+    stopped(job(sink, bad=(100, 101, 102), late=0.5), 40)
+    again = job(sink, resume=True, bad=(100, 101, 102), late=0.5)
     again.run()
 
     assert again.first == 35
@@ -222,10 +222,10 @@ def test_films_go_on_at_the_first_frame_of_a_video_also_where_it_failed(tmp_path
 
 def test_tracks_are_the_same_in_a_run_that_was_resumed(tmp_path, job):
     whole, parts = JsonlSink(str(tmp_path / "w.jsonl")), JsonlSink(str(tmp_path / "p.jsonl"))
-    job(whole, track=True, bad=(7,)).run()
+    job(whole, track=True, bad=(7,), late=0.5).run()
 
-    stopped(job(parts, track=True, bad=(7,)), 42)
-    again = job(parts, track=True, resume=True, bad=(7,))
+    stopped(job(parts, track=True, bad=(7,), late=0.5), 42)
+    again = job(parts, track=True, resume=True, bad=(7,), late=0.5)
     again.run()
 
     assert again.first == 35  # the first frame of the video that it was at
@@ -251,7 +251,7 @@ def test_tracks_go_on_with_new_numbers_behind_a_worker_that_died(tmp_path, job):
 
 def test_a_killed_encoder_ends_the_run_and_resume_mends_it(tmp_path, job):
     sink = VideoSink(str(tmp_path / "out.jsonl"), crf=12)
-    first = job(sink)
+    first = job(sink, late=0.5)
     thread, errors = run_until(first, 10)
 
     os.kill(encoder_of(first), signal.SIGKILL)
@@ -264,14 +264,14 @@ def test_a_killed_encoder_ends_the_run_and_resume_mends_it(tmp_path, job):
     lines = lines_of(sink.path)
     assert [line["index"] for line in lines] == list(range(len(lines)))
     assert not list(tmp_path.glob("out/*"))
-    job(sink, resume=True).run()
+    job(sink, resume=True, late=0.5).run()
     assert film_of(tmp_path / "out" / "000-a.mp4")[0] == list(range(30))
     assert len(lines_of(sink.path)) == 55
 
 
 def test_a_killed_encoder_ends_a_run_that_waits_for_memory(tmp_path, job):
     source = VideoFiles(str(clip(tmp_path / "d.mp4", 200, SIZE)), memory=20 * 96 * 132 * 3)
-    subject = job(VideoSink(str(tmp_path / "out.jsonl")), source=source)
+    subject = job(VideoSink(str(tmp_path / "out.jsonl")), source=source, slow=0.05)
     thread, errors = run_until(subject, 0)
     pid = wait_until(
         lambda: subject._outputs and subject._outputs._results._process and encoder_of(subject)
@@ -293,7 +293,7 @@ def test_a_killed_encoder_ends_a_run_that_waits_for_memory(tmp_path, job):
 def test_one_request_ends_a_run_whose_last_process_stands_still(tmp_path, job, monkeypatch, kind):
     monkeypatch.setattr("gepipe.video.sinkprocess._GRACE_S", 0.5)
     sink = kind(str(tmp_path / "out.jsonl"))
-    subject = job(sink)
+    subject = job(sink, late=0.5)
     thread, errors = run_until(subject, 2)
     os.kill(encoder_of(subject), signal.SIGSTOP)
     wait_until(lambda: subject.done == 55, 30)
@@ -305,13 +305,13 @@ def test_one_request_ends_a_run_whose_last_process_stands_still(tmp_path, job, m
 
     assert not thread.is_alive()
     assert type(errors[0]) is Interrupted
-    job(sink, resume=True).run()
+    job(sink, resume=True, late=0.5).run()
     assert len(lines_of(sink.path)) == 55
 
 
 def test_a_full_disk_ends_the_run_with_its_reason(tmp_path, job):
     sink = VideoSink(str(tmp_path / "out.jsonl"), crf=0)
-    subject = job(sink)
+    subject = job(sink, late=0.5)
     thread, errors = run_until(subject, 2)
 
     resource.prlimit(encoder_of(subject), resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
@@ -351,7 +351,7 @@ pipeline:
       ops: [decode_image, python: "tests.filmstages:shown"]
     - {{name: infer, model: m.onnx}}
     - name: post
-      ops: [{{python: {{function: "tests.filmstages:found", args: {{slow: 0.02}}}}}}]
+      ops: [{{python: {{function: "tests.filmstages:found", args: {{slow: 0.02, late: 0.5}}}}}}]
   sink: {{video: out.jsonl}}
 """
     )

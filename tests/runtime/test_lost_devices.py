@@ -17,8 +17,11 @@ from tests.support import (
     entries,
     listed,
     outcomes_of,
+    streamed,
     supervisor,
     undisturbed,
+    wait_until,
+    workers_of,
 )
 
 
@@ -63,14 +66,20 @@ def test_device_that_comes_back_costs_no_result(failing, devices) -> None:
 
 
 def test_device_that_stays_away_is_done_without(failing, caplog) -> None:
-    body = failing(
-        comes_back=False, delay_s=(0.005, 0.005), at=400
-    )  # the other one is there by then
-    with supervisor(infer=body, workers=(1, 2, 1)) as subject:
-        outcomes, _ = outcomes_of(subject, entries(range(800)))
+    outcomes: list = []
 
-    assert outcomes == undisturbed(range(800))
-    assert "507033; going on with 1 infer worker" in caplog.text
+    def source():
+        yield from entries(range(8))
+        wait_until(lambda: len(workers_of(subject, "infer", attached=True)) == 2)
+        yield from entries(range(8, 40))
+        wait_until(lambda: "507033; going on with 1 infer worker" in caplog.text)
+        yield from entries(range(40, 60))
+
+    body = failing(comes_back=False, at=8)
+    with supervisor(infer=body, workers=(1, 2, 1)) as subject:
+        streamed(subject, source(), outcomes.extend)
+
+    assert outcomes == undisturbed(range(60))
 
 
 def test_run_without_any_device_left_ends_with_an_exact_prefix(failing) -> None:
