@@ -9,7 +9,6 @@ import numpy as np
 
 from tests.support import pause
 
-
 #: The first of the last frames.
 LAST = 112
 

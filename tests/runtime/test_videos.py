@@ -361,7 +361,8 @@ def camera(tmp_path):
 def test_a_job_over_a_camera_ends_where_it_is_told_and_counts_what_it_drops(
     spec_of, camera, tmp_path
 ):
-    (tmp_path / "slow").write_text("0.02")  # 100 frames a second come, 2 workers take 20 ms each and more
+    # 100 frames a second come, and 2 workers take 20 ms each and more.
+    (tmp_path / "slow").write_text("0.02")
     job = Job(spec_of(camera.address, stop="6s"))
 
     report = job.run()
