@@ -128,7 +128,7 @@ def objects(output: np.ndarray, image: np.ndarray) -> Found:
 
 
 class Artist:
-    """Draws what was found."""
+    """Draws what was found, as much as gepipe does: what a picture holds is to be encoded."""
 
     def __init__(self) -> None:
         self._names = json.loads(Path(LABELS).read_text(encoding="utf-8"))
@@ -136,17 +136,20 @@ class Artist:
         self._colors = random.integers(64, 255, (80, 3)).tolist()
 
     def draw(self, image: np.ndarray, found: Found) -> None:
-        """Draw boxes and labels into a frame."""
-        for number, score, (x, y, width, height) in found:
-            color = self._colors[number]
-            cv2.rectangle(image, (x, y), (x + width, y + height), color, 2)
+        """Draw boxes with a dark edge, and labels on plates, into a frame."""
+        for number, _, (x, y, width, height) in found:
+            corners = (x, y), (x + width, y + height)
+            cv2.rectangle(image, *corners, (0, 0, 0), 5)
+            cv2.rectangle(image, *corners, self._colors[number], 3)
+        for number, score, (x, y, _, _) in found:
             words = f"{self._name(number)} {score:.0%}"
-            (wide, high), base = cv2.getTextSize(words, cv2.FONT_HERSHEY_SIMPLEX, 0.6, 1)
-            top = max(0, y - high - base)
-            cv2.rectangle(image, (x, top), (x + wide, top + high + base), color, cv2.FILLED)
-            place = (x, top + high)
+            (wide, high), base = cv2.getTextSize(words, cv2.FONT_HERSHEY_SIMPLEX, 0.75, 1)
+            top = max(0, y - high - base - 4)
+            plate = (x, top), (x + wide, top + high + base + 4)
+            cv2.rectangle(image, *plate, self._colors[number], cv2.FILLED)
+            place = (x, top + high + 2)
             cv2.putText(
-                image, words, place, cv2.FONT_HERSHEY_SIMPLEX, 0.6, (0, 0, 0), 1, cv2.LINE_AA
+                image, words, place, cv2.FONT_HERSHEY_SIMPLEX, 0.75, (0, 0, 0), 1, cv2.LINE_AA
             )
 
     def _name(self, number: int) -> str:
