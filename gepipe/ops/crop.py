@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from gepipe.errors import ConfigError, ItemError
 from gepipe.ops.decode import MAX_PIXELS
@@ -17,8 +17,10 @@ from gepipe.tensors import DYNAMIC, TensorSpec, Variants
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: A region that is so much higher than wide holds text that runs downwards or upwards.
-_UPRIGHT = 1.5
+#: Degrees clockwise by which text is turned that runs down or up.
+_TURNS: Final[Mapping[str, tuple[int, ...]]] = {
+    "down": (90,), "up": (270,), "both": (90, 270), "keep": ()
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,9 @@ class Crop(Splitter):
     Takes the list that an operator before it made: the `detections` of yolo, the `lines` of
     text_boxes, or any other whose entries have `box`, `[x1, y1, x2, y2]`, or `polygon`, four
     points `[x, y]` clockwise from the top left. A polygon is made a rectangle, as if the page had
-    been turned and seen from above, and turned by 90° where it is more than 1.5 x as high as wide.
-    What lies outside the picture repeats its edge.
+    been turned and seen from above. One that is at least 1.5 x as high as wide holds text that runs
+    down or up: `upright` says how it is made level, and `turned` in the record by how many degrees
+    clockwise it was turned, 90 or 270. What lies outside the picture repeats its edge.
 
     By itself it makes pictures of the boxes' own sizes, for resize and the like. `height` and
     `widths` are for text: each part is scaled to `height`, keeping its ratio, and filled up on the
@@ -43,6 +46,9 @@ class Crop(Splitter):
         widths: Widths in pixels that parts are filled up to; what is wider than the largest is
             squeezed into it.
         fill: Value that parts are filled up with, 0 to 255.
+        upright: How text runs in polygons that are much higher than wide: down the page, up, or
+            both, for which each gives two parts, of which page_text keeps what was read with more
+            confidence; keep leaves them as they are.
         color: Order of the channels, rgb or bgr, where the next model takes another one than that
             of decode_image.
     """
@@ -54,6 +60,7 @@ class Crop(Splitter):
     height: int | None = None
     widths: tuple[int, ...] = ()
     fill: int = 127
+    upright: Literal["down", "up", "both", "keep"] = "down"
     color: Literal["rgb", "bgr"] | None = None
 
     def __post_init__(self) -> None:
@@ -101,14 +108,19 @@ class Crop(Splitter):
         )
 
     def parts(self, value: Any, meta: Meta) -> list[dict[str, Any]]:  # noqa: ARG002
-        """Return the entries of the list."""
-        return [dict(entry) for entry in value[self.key(value)]]
+        """Return the entries of the list; of those whose text runs down or up, each way to read."""
+        parts: list[dict[str, Any]] = []
+        for entry in value[self.key(value)]:
+            outline = Outline.within(entry)
+            turns = _TURNS[self.upright] if outline is not None and outline.is_upright else ()
+            parts += [{**entry, "turned": turn} for turn in turns] or [dict(entry)]
+        return parts
 
     def part_size(self, facts: Mapping[str, Any]) -> tuple[int, int] | None:
         """Return height and width of a part; of one without a place, which will fail, any."""
         if Outline.within(facts) is None:
             return self.height or 1, min(self.widths, default=1)
-        return self._sizes(self._outline(facts))[1]
+        return self._sizes(self._outline(facts), facts)[1]
 
     def __call__(self, value: Part, meta: Meta) -> NDArray[Any]:
         """Return the part, `(height, width, 3)` uint8.
@@ -119,7 +131,7 @@ class Crop(Splitter):
         from gepipe.ops import cutting
 
         outline = self._outline(value.facts)
-        inner, outer = self._sizes(outline)
+        inner, outer = self._sizes(outline, value.facts)
         height, width = outline.pixels
         if height * width > MAX_PIXELS:
             raise ItemError(
@@ -129,8 +141,8 @@ class Crop(Splitter):
             )
         cut = cutting.rectified if not outline.straight else cutting.straight
         picture = cut(value.picture(), outline)
-        if not outline.straight and _is_upright(outline):
-            picture = cutting.turned(picture)
+        if turned := self._turned(outline, value.facts):
+            picture = cutting.leveled(picture, turned)
         if self.color not in (None, value.color):
             picture = cutting.recolored(picture)
         meta["filled"] = [inner[1], outer[1]]
@@ -153,10 +165,18 @@ class Crop(Splitter):
         outline = Outline.of(facts)
         return outline.grown(self.margin) if self.margin else outline
 
-    def _sizes(self, outline: Outline) -> tuple[tuple[int, int], tuple[int, int]]:
+    def _turned(self, outline: Outline, facts: Mapping[str, Any]) -> int:
+        """Return by how many degrees clockwise the text of a part is turned."""
+        turns = _TURNS[self.upright] if outline.is_upright else ()
+        turned = facts.get("turned")
+        return turned if turned in turns else next(iter(turns), 0)
+
+    def _sizes(
+        self, outline: Outline, facts: Mapping[str, Any]
+    ) -> tuple[tuple[int, int], tuple[int, int]]:
         """Return height and width of the part itself, and of what it is filled up to."""
         height, width = outline.pixels
-        if not outline.straight and _is_upright(outline):
+        if self._turned(outline, facts):
             height, width = width, height
         if self.height is None:
             return (height, width), (height, width)
@@ -195,8 +215,3 @@ def _has_places(entries: Any) -> bool:
     if not isinstance(entries, list | tuple) or not all(isinstance(e, Mapping) for e in entries):
         return False
     return not entries or any("polygon" in entry or "box" in entry for entry in entries)
-
-
-def _is_upright(outline: Outline) -> bool:
-    height, width = outline.pixels
-    return height >= _UPRIGHT * width

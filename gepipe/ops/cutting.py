@@ -54,9 +54,14 @@ def rectified(picture: NDArray[Any], outline: Outline) -> NDArray[Any]:
     return result if result.ndim == 3 else result[:, :, None]
 
 
-def turned(picture: NDArray[Any]) -> NDArray[Any]:
-    """Return a picture turned by 90° against the clock: what ran downwards runs to the right."""
-    return np.rot90(picture)
+def leveled(picture: NDArray[Any], turned: int) -> NDArray[Any]:
+    """Return a picture turned back, so that its text runs to the right.
+
+    Args:
+        picture: (height, width, channels). Not modified.
+        turned: By how many degrees clockwise its text is turned: 90, which runs down, or 270.
+    """
+    return np.rot90(picture, turned // 90)
 
 
 def recolored(picture: NDArray[Any]) -> NDArray[Any]:

@@ -9,11 +9,13 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean, median
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gepipe.errors import ItemError
 
 Point = tuple[float, float]
+#: What is so much higher than wide holds text that runs down or up, by the convention of PaddleOCR.
+_UPRIGHT: Final = 1.5
 
 
 class Outline(NamedTuple):
@@ -91,6 +93,12 @@ class Outline(NamedTuple):
             return max(1, round(bottom) - round(top)), max(1, round(right) - round(left))
         return max(1, int(self.height)), max(1, int(self.width))
 
+    @property
+    def is_upright(self) -> bool:
+        """Whether text in it runs down or up."""
+        height, width = self.pixels
+        return not self.straight and height >= _UPRIGHT * width
+
     def grown(self, margin: float) -> Outline:
         """Return it with `margin` x its extent added on each side."""
         (x0, y0), factor = self.center, 1 + 2 * margin
@@ -99,11 +107,28 @@ class Outline(NamedTuple):
         )
 
 
-def reading_rows(outlines: Sequence[Outline]) -> list[list[int]]:
+def page_turn(outlines: Sequence[Outline], turns: Sequence[int]) -> int:
+    """Return by how many degrees clockwise most of a page's text is turned: 0, 90 or 270.
+
+    Args:
+        outlines: Its lines.
+        turns: By how much each is turned.
+    """
+    lengths = {0: 0.0, 90: 0.0, 270: 0.0}
+    for outline, turn in zip(outlines, turns, strict=True):
+        lengths[turn] += max(outline.width, outline.height)
+    return max(lengths, key=lambda turn: lengths[turn])  # of equals the first
+
+
+def reading_rows(outlines: Sequence[Outline], turned: int = 0) -> list[list[int]]:
     """Return which outlines stand on a row together: rows from above, each from left to right.
 
     Two stand on one row if their centres differ in height by less than half of the lower one. The
     page may be turned by some degrees: by as much as the outlines are.
+
+    Args:
+        outlines: The outlines.
+        turned: By how many degrees clockwise the page is turned as a whole: 0, 90 or 270.
     """
     if not outlines:
         return []
@@ -112,11 +137,14 @@ def reading_rows(outlines: Sequence[Outline]) -> list[list[int]]:
     places = []
     for outline in outlines:
         x, y = outline.center
+        if turned:
+            x, y = (y, -x) if turned == 90 else (-y, x)
         places.append((x * cosine + y * sine, y * cosine - x * sine))
     by_height = sorted(range(len(outlines)), key=lambda i: places[i][1])
+    heights = [outline.width if turned else outline.height for outline in outlines]
     rows = [[by_height[0]]]
     for before, index in pairwise(by_height):
-        lower = min(outlines[before].height, outlines[index].height)
+        lower = min(heights[before], heights[index])
         level = fmean(places[i][1] for i in rows[-1])
         if places[index][1] - level < lower / 2:
             rows[-1].append(index)

@@ -88,7 +88,9 @@ class PageText(Op):
 
     Stands behind `gather`. Rows come from above, and what stands on one row is joined from left to
     right; between rows stands a line break. The list of lines is sorted in the same way. A line
-    that failed stays in the list, at its end if it has no place, and adds nothing to the text.
+    that failed stays in the list, at its end if it has no place, and adds nothing to the text. Of a
+    line that was read both ways, see `upright` of crop, what was read with more confidence is kept.
+    Where most text of a page is turned, as `turned` of the lines says, so is the order.
 
     Attributes:
         of: Key of the list of lines.
@@ -108,7 +110,7 @@ class PageText(Op):
         Raises:
             ConfigError: It has no such list.
         """
-        from gepipe.ops.outline import Outline, reading_rows
+        from gepipe.ops.outline import Outline, page_turn, reading_rows
 
         found = value.get(self.of) if isinstance(value, dict) else None
         if not isinstance(found, list):
@@ -116,10 +118,14 @@ class PageText(Op):
                 f"page_text: the record before it has no list {self.of!r}; expected a gather "
                 "operator before it, and crop in the stage before"
             )
-        kept = [line for line in found if line.get("confidence", 1.0) >= self.min_confidence]
+        kept = [
+            line for line in _surest(found) if line.get("confidence", 1.0) >= self.min_confidence
+        ]
         places = [Outline.within(line) for line in kept]
-        rows = reading_rows([place for place in places if place is not None])
         lines = [line for line, place in zip(kept, places, strict=True) if place is not None]
+        outlines = [place for place in places if place is not None]
+        turns = [line["turned"] if line.get("turned") in (90, 270) else 0 for line in lines]
+        rows = reading_rows(outlines, page_turn(outlines, turns))
         if self.join is None:
             rows = [[index] for row in rows for index in row]
         texts = [
@@ -131,3 +137,17 @@ class PageText(Op):
         record = {"text": "", **value, self.of: ordered}
         record["text"] = "\n".join(filter(None, texts))
         return record
+
+
+def _surest(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return lines; of one that was read twice, turned both ways, what is surer."""
+    kept: list[dict[str, Any]] = []
+    for line in lines:
+        before = kept[-1] if kept else {}
+        if (before.get("turned"), line.get("turned")) != (90, 270) or (
+            before.get("polygon") != line.get("polygon")
+        ):
+            kept.append(line)
+        elif line.get("confidence", -1.0) > before.get("confidence", -1.0):
+            kept[-1] = line
+    return kept

@@ -17,7 +17,7 @@ class TextBoxes(Op):
     corners `[x, y]` of a line, turned as the text is, clockwise from the top left, in pixels of the
     original picture: the way back through resize, letterbox, crop and pad is taken exactly, and
     what lies outside the picture is cut off. In the order in which one reads: rows from above, each
-    from left to right.
+    from left to right; where most text runs down the page, columns from the right, each from above.
 
     Attributes:
         threshold: Pixels of a higher probability are text.
@@ -57,7 +57,7 @@ class TextBoxes(Op):
             ConfigError: There is no such output, or there are several.
         """
         from gepipe.ops import regions, scores
-        from gepipe.ops.outline import Outline, reading_rows
+        from gepipe.ops.outline import Outline, page_turn, reading_rows
 
         name, array = scores.pick("text_boxes", value, self.output)
         expected = "a map of probabilities, [1, height, width]"
@@ -67,5 +67,7 @@ class TextBoxes(Op):
         )
         found = regions.to_original(regions.find(values, limits), meta)
         lines = [{"polygon": points, "score": score} for points, score in found.rows()]
-        rows = reading_rows([Outline.of(line) for line in lines])
+        outlines = [Outline.of(line) for line in lines]
+        turns = [90 * outline.is_upright for outline in outlines]  # those that run up look the same
+        rows = reading_rows(outlines, page_turn(outlines, turns))
         return {"lines": [lines[index] for row in rows for index in row]}

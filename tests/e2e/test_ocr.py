@@ -151,17 +151,40 @@ def test_lines_in_a_batch_are_read_as_alone(by_hand):
         assert batched["confidence"] == pytest.approx(alone["confidence"], abs=1e-3)
 
 
+def strip(text: str) -> np.ndarray:
+    """Return a line of text."""
+    made = np.full((60, 420, 3), 255, np.uint8)
+    cv2.putText(made, text, (10, 40), cv2.FONT_HERSHEY_SIMPLEX, 1.1, (0, 0, 0), 2)
+    return made
+
+
 def test_a_page_that_lies_on_its_side_in_part_is_read(by_hand):
-    """A line that runs downwards is turned before it is read."""
-    page = np.full((640, 640, 3), 255, np.uint8)
-    cv2.putText(page, "Across the page", (200, 300), cv2.FONT_HERSHEY_SIMPLEX, 1.1, (0, 0, 0), 2)
-    strip = np.full((60, 420, 3), 255, np.uint8)
-    cv2.putText(strip, "Down the page", (10, 40), cv2.FONT_HERSHEY_SIMPLEX, 1.1, (0, 0, 0), 2)
-    page[100:520, 60:120] = cv2.rotate(strip, cv2.ROTATE_90_CLOCKWISE)
+    """A line that runs down or up is turned before it is read."""
+    page = np.full((640, 700, 3), 255, np.uint8)
+    page[260:320, 160:580] = strip("Across the page")
+    page[100:520, 60:120] = cv2.rotate(strip("Down the page"), cv2.ROTATE_90_CLOCKWISE)
+    page[100:520, 620:680] = cv2.rotate(strip("Up to the top"), cv2.ROTATE_90_COUNTERCLOCKWISE)
 
     found = by_hand.page(cv2.imencode(".png", page)[1].tobytes())
 
-    assert {line["text"] for line in found["lines"]} == {"Across the page", "Down the page"}
+    texts = {line["text"]: line.get("turned") for line in found["lines"]}
+    assert texts == {"Across the page": None, "Down the page": 90, "Up to the top": 270}
+    assert min(line["confidence"] for line in found["lines"]) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("turn", "degrees"), [(cv2.ROTATE_90_CLOCKWISE, 90), (cv2.ROTATE_90_COUNTERCLOCKWISE, 270)]
+)
+def test_a_page_that_was_scanned_on_its_side_is_read_in_order(by_hand, turn, degrees):
+    page = np.full((400, 640, 3), 255, np.uint8)
+    lines = ["The first line", "then the second", "and the last one"]
+    for number, text in enumerate(lines):
+        page[40 + 100 * number : 100 + 100 * number, 60:480] = strip(text)
+
+    found = by_hand.page(cv2.imencode(".png", cv2.rotate(page, turn))[1].tobytes())
+
+    assert found["text"].split("\n") == lines
+    assert [line["turned"] for line in found["lines"]] == [degrees] * 3
 
 
 # --- the whole pipeline ---

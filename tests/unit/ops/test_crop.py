@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gepipe.errors import ConfigError, ItemError
 from gepipe.ops.crop import Crop, Whole
-from gepipe.ops.outline import Outline, reading_rows
+from gepipe.ops.outline import Outline, page_turn, reading_rows
 from gepipe.ops.parts import Part
 
 TEXT = Crop(height=48, widths=(320, 480, 640))
@@ -238,6 +238,38 @@ def test_a_line_that_stands_upright_is_turned(width, is_turned):
     assert inner.max() <= 1
 
 
+TALL = [[50, 10], [70, 10], [70, 110], [50, 110]]
+
+
+@pytest.mark.parametrize(
+    ("upright", "turns"), [("down", [90]), ("up", [270]), ("both", [90, 270]), ("keep", [None])]
+)
+def test_a_line_that_stands_upright_is_read_as_told(upright, turns):
+    op = Crop(upright=upright)
+    level = {"polygon": [[0, 0], [90, 0], [90, 20], [0, 20]], "score": 0.9}
+
+    *parts, last = op.parts({"lines": [{"polygon": TALL, "score": 0.5}, level]}, {})
+
+    assert last == level
+    assert [part.get("turned") for part in parts] == turns
+    assert all(part["polygon"] == TALL and part["score"] == 0.5 for part in parts)
+    straight = picture()[10:110, 50:70]
+    for part, turn in zip(parts, turns, strict=True):
+        made, _ = cut(op, part)
+        expected = {None: straight, 90: np.rot90(straight), 270: np.rot90(straight, -1)}[turn]
+        assert made.shape == expected.shape
+        assert np.abs(made.astype(int) - expected)[1:-1, 1:-1].max() <= 1
+
+
+def test_what_an_entry_itself_calls_turned_turns_nothing():
+    level = {"box": [0, 0, 10, 90], "turned": 270}
+
+    made, _ = cut(Crop(), level)
+
+    assert Crop().parts({"lines": [level]}, {}) == [level]
+    assert made.shape == (90, 10, 3)
+
+
 def test_a_box_that_stands_upright_is_not_turned():
     made, _ = cut(Crop(), {"box": [50, 10, 60, 110]})
 
@@ -347,6 +379,32 @@ def test_a_page_that_is_turned_is_read_in_the_same_order(angle):
             outlines.append(Outline.of({"polygon": polygon}))
 
     assert reading_rows(outlines) == [[3 * row + i for i in range(3)] for row in range(4)]
+
+
+@pytest.mark.parametrize("angle", [-5, 0, 5])
+@pytest.mark.parametrize("turned", [90, 270])
+def test_a_page_that_lies_on_its_side_is_read_in_the_same_order(angle, turned):
+    total = math.radians(turned + angle)
+    sine, cosine = math.sin(total), math.cos(total)
+    outlines = []
+    for row in range(4):
+        for column in range(3):
+            around = ((0, 0), (150, 0), (150, 20), (0, 20))
+            corners = [(200 * column + x, 50 * row + y) for x, y in around]
+            polygon = [[x * cosine - y * sine, x * sine + y * cosine] for x, y in corners]
+            first = min(range(4), key=lambda i, its=polygon: sum(its[i]))  # as text_boxes begins
+            outlines.append(Outline.of({"polygon": polygon[first:] + polygon[:first]}))
+
+    assert all(each.is_upright for each in outlines)
+    assert page_turn(outlines, [turned] * 12) == turned
+    assert reading_rows(outlines, turned) == [[3 * row + i for i in range(3)] for row in range(4)]
+
+
+def test_some_lines_that_stand_upright_turn_no_page():
+    outlines = [outline(0, 0, width=100), outline(0, 50, width=20, height=90)]
+
+    assert page_turn(outlines, [0, 90]) == 0
+    assert page_turn([], []) == 0
 
 
 some_places = st.tuples(st.integers(0, 500), st.integers(0, 500), st.integers(1, 99))

@@ -221,6 +221,47 @@ def test_lines_may_keep_rows_of_their_own():
     assert PageText(join="\t")({"lines": lines}, {})["text"] == "Total:\t12.50"
 
 
+def upright(x, y, text, turned, confidence=0.9):
+    box = [[x, y], [x + 20, y], [x + 20, y + 80], [x, y + 80]]
+    return {"polygon": box, "turned": turned, "text": text, "confidence": confidence}
+
+
+def test_of_a_line_that_was_read_both_ways_the_surer_one_stays():
+    why = {"stage": "recognise", "kind": "shape", "error": "…"}
+    failed = [{**upright(150, 0, "", turned), "failure": why} for turned in (90, 270)]
+    for each in failed:
+        del each["text"], each["confidence"]
+    down, up = upright(0, 0, "down", 90, 0.99), upright(50, 0, "up", 270, 0.98)
+    good = upright(100, 0, "good", 270, 0.1)
+    others = [upright(0, 0, "umop", 270, 0.7), upright(50, 0, "dn", 90, 0.0), failed[0]]
+
+    made = PageText()({"lines": [
+        down, others[0], others[1], up, {**failed[0], "polygon": good["polygon"]}, good,
+        *failed, line(300, 0, "a"), line(300, 0, "a"), line(300, 100, "-" * 9),
+    ]}, {})  # fmt: skip
+
+    kept = [each["turned"] for each in made["lines"] if "turned" in each]
+    texts = [each.get("text") for each in made["lines"] if "turned" in each]
+    assert sorted(zip(kept, map(str, texts), strict=True)) == [
+        (90, "None"), (90, "down"), (270, "good"), (270, "up")
+    ]  # fmt: skip
+    assert [each["text"] for each in made["lines"] if "turned" not in each] == ["a", "a", "-" * 9]
+
+
+@pytest.mark.parametrize(("turned", "first"), [(90, 200), (270, 0)])
+def test_a_page_on_its_side_is_read_column_by_column(turned, first):
+    at = [first, 200 - first]
+    lines = [upright(at[1], 0, "below", turned), upright(at[0], 100, "a", turned)]
+    lines.append(upright(at[0], 0, "b", turned))
+    lines.append(line(90, 90, "x"))
+
+    made = PageText()({"lines": lines}, {})
+
+    row = ["b", "a"] if turned == 90 else ["a", "b"]
+    assert made["text"].split("\n")[0] == " ".join(row)
+    assert made["text"].endswith("below")
+
+
 def test_a_line_that_failed_stays_and_adds_nothing():
     failed = line(0, 50, failure={"stage": "recognise", "kind": "shape", "error": "…"})
 
