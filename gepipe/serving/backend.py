@@ -23,7 +23,6 @@ from gepipe.serving.declared import ROWS, Declared
 from gepipe.serving.dispatcher import Dispatcher
 from gepipe.serving.execution import Execution
 from gepipe.serving.host import ModelHost
-from gepipe.serving.kinds import CANCELLED, CANCELLED_TEXT
 from gepipe.serving.merging import Query, checked_rows
 from gepipe.serving.metrics import Metrics, OpenRequests, labels_of
 from gepipe.serving.rawrows import elements_of, raw_of, rows_from
@@ -33,6 +32,7 @@ from gepipe.serving.request_queue import RequestQueue
 from gepipe.serving.server_memory import ServerMemory, view_of
 from gepipe.serving.settings import Settings
 from gepipe.serving.stub import settle
+from gepipe.serving.wanted import Wanted
 from gepipe.tensors import DYNAMIC
 
 if TYPE_CHECKING:
@@ -47,9 +47,6 @@ _PRELOAD: Final = ("gepipe.pipeline.bodies",)
 #: An engine that keeps time itself is killed only if it does not even manage that.
 _KILL_FACTOR: Final = 2
 _KILL_S: Final = 5.0
-#: Asking the server whether a request was cancelled takes 70 microseconds: only where the request
-#: takes the device at least this long.
-_WORTH_ASKING_S: Final = 0.005
 
 
 class _Place:
@@ -59,6 +56,7 @@ class _Place:
         host: Where the model is open.
         memory: Where the server puts what requests carry.
         metrics: What is counted there.
+        wanted: Looks whether requests are still wanted.
     """
 
     def __init__(self, args: Mapping[str, str], settings: Settings, options: EngineOptions) -> None:
@@ -72,19 +70,11 @@ class _Place:
             settings.model,
         )
         self.memory = ServerMemory()
-        self._row_s = math.inf
-
-    def unwanted(self, query: Query) -> ItemError | None:
-        """Return why a request need not be executed any more, or None."""
-        if overdue := query.overdue():
-            return overdue
-        if query.rows * self._row_s >= _WORTH_ASKING_S and query.request.is_cancelled():
-            return ItemError(CANCELLED, CANCELLED_TEXT)
-        return None
+        self.wanted = Wanted()
 
     def executed(self, began: float, rows: int, at: float, took_s: float, busy_ns: int) -> None:
         """Count an execution; see `Execution`."""
-        self._row_s = busy_ns / 1e9 / rows
+        self.wanted.worked(rows, busy_ns / 1e9)
         self.metrics.executed(
             self._device, rows, wait_s=at - began, took_s=took_s, busy_s=busy_ns / 1e9
         )
@@ -207,7 +197,7 @@ class Backend:
             place.host,
             capacity=self._capacity,
             merged=self._merged,
-            is_unwanted=place.unwanted,
+            is_unwanted=place.wanted.refusal,
             report=lambda *what: place.executed(began, *what),
             memory=place.memory if self._is_lent else None,
         )

@@ -62,7 +62,7 @@ class Postprocess(Step):
         if together is None:  # what ends the process, or is no meta, is found one by one
             return super()._answer(process, queries)
         return [
-            self._reply(query, partial(_result, results))
+            self._reply(process, query, partial(_result, results))
             for query, results in zip(queries, together, strict=True)
         ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,6 +11,7 @@ from gepipe.errors import ItemError
 from gepipe.pipeline.crews import worker_environment
 from gepipe.runtime.memory import SharedBuffer, SlotLayout, Slots
 from gepipe.serving.session import Session, SessionLost
+from gepipe.serving.wanted import Wanted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,7 +30,11 @@ _TRIES: Final = 2
 
 
 class StageProcess:
-    """A worker process and its rows, used by one thread. It is replaced when it dies."""
+    """A worker process and its rows, used by one thread. It is replaced when it dies.
+
+    Attributes:
+        wanted: Looks whether requests are still worth its time.
+    """
 
     def __init__(
         self, role: Role, stage: str, body: bytes, specs: Sequence[TensorSpec], limit_s: float
@@ -42,6 +48,7 @@ class StageProcess:
             specs: Row specs of what it writes or reads.
             limit_s: How long one item may take.
         """
+        self.wanted = Wanted()
         self._role = role
         self._stage, self._body, self._limit_s = stage, body, limit_s
         layout = SlotLayout.of(tuple(specs), ROWS)
@@ -78,8 +85,9 @@ class StageProcess:
             if self._session is None:
                 self.open()
             assert self._session is not None
+            began = time.monotonic()
             try:
-                return self._session.work(items)
+                results = self._session.work(items)
             except SessionLost as lost:
                 session, self._session = self._session, None
                 session.close()
@@ -87,6 +95,9 @@ class StageProcess:
                 if not left:
                     often = ", twice" * (tries > 1)
                     raise ItemError(lost.kind, f"{lost}{often}") from None
+            else:
+                self.wanted.worked(len(items), time.monotonic() - began)
+                return results
         raise AssertionError  # the last try returns or raises
 
     def fill(self, arrays: Mapping[str, NDArray[Any]], first: int = 0) -> None:

@@ -16,12 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gepipe.errors import ConfigError, GepipeError, ItemError
+from gepipe.errors import ConfigError, GepipeError
 from gepipe.pipeline.crews import pickled
 from gepipe.pipeline.preload import PRELOAD
 from gepipe.runtime.forkserver import start_server
 from gepipe.serving.dispatcher import Dispatcher
-from gepipe.serving.kinds import CANCELLED, CANCELLED_TEXT
 from gepipe.serving.merging import Query
 from gepipe.serving.metrics import OpenRequests
 from gepipe.serving.replies import RowFailed, reply_error
@@ -131,18 +130,18 @@ class Step(ABC):
 
     def _answer(self, process: StageProcess, queries: Sequence[Query]) -> list[Any]:
         return [
-            self._reply(query, partial(self._made, process, query.arrays, query.rows))
+            self._reply(process, query, partial(self._made, process, query.arrays, query.rows))
             for query in queries
         ]
 
-    def _reply(self, query: Query, make: Callable[[], Mapping[str, NDArray[Any]]]) -> Any:
+    def _reply(
+        self, process: StageProcess, query: Query, make: Callable[[], Mapping[str, NDArray[Any]]]
+    ) -> Any:
         import triton_python_backend_utils as pb_utils
 
         try:
-            if overdue := query.overdue():
-                raise overdue
-            if query.sender.is_cancelled():
-                raise ItemError(CANCELLED, CANCELLED_TEXT)
+            if refusal := process.wanted.refusal(query):
+                raise refusal
             made = make()
             wanted = query.request.requested_output_names()
             return pb_utils.InferenceResponse([
