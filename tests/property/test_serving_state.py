@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,10 +17,12 @@ from gepipe.io.failures import Failure
 from gepipe.runtime import events as ev
 from gepipe.runtime.events import Fault, WorkerId
 from gepipe.runtime.passage import LOSSES_SURVIVED
-from gepipe.serving.events import Answer, Arrived, Cancelled, Drain, WakeAt
+from gepipe.serving.events import Answer, Arrived, Cancelled, Drain, Held, WakeAt
 from gepipe.serving.shape import ServingShape
 from gepipe.serving.state import ServingState
 
+#: Row shapes: not known, and those of two sizes.
+SHAPES = ((), ((3, 48, 64),), ((3, 48, 128),))
 NAMES = {"pre": "preprocess", "infer": "inference", "post": "postprocess"}
 
 
@@ -46,6 +49,7 @@ class World:
     failures: Counter[int] = field(default_factory=Counter)  # executions that failed, by item
     alone: set[int] = field(default_factory=set)  # failed in an execution of their own, or in time
     draining: bool = False
+    held_back: bool = False
     broken: bool = False
     wake: float = math.inf
 
@@ -65,10 +69,14 @@ class World:
         due = [s for s, i in self.items.items() if s not in self.answers and i.deadline <= self.now]
         assert not due, "an item has outlived its deadline"
 
-    def arrive(self, count: int, *, realtime: bool, patience: float) -> None:
+    def arrive(
+        self, count: int, *, realtime: bool, patience: float, shapes: Sequence[Any] = ((),)
+    ) -> None:
         events = []
         for _ in range(count):
-            event = Arrived(len(self.items), b"p", realtime, self.now + patience)
+            seq = len(self.items)
+            its = shapes[seq % len(shapes)]
+            event = Arrived(seq, b"p", realtime, self.now + patience, its)
             self.items[event.seq] = event
             events.append(event)
         self.handle(*events)
@@ -139,8 +147,10 @@ class World:
 
     def _obey(self, command: Any) -> None:  # noqa: PLR0912 - one branch a command
         match command:
-            case ev.Write(worker, _, slot, rows, seqs, payloads):
+            case ev.Write(worker, _, slot, rows, seqs, payloads, shapes):
                 self._take(worker, command)
+                assert not self.held_back or set(seqs) <= set(self.dealt), "begun while held"
+                assert {self.items[seq].shapes for seq in seqs} == {shapes or ()}
                 assert len(rows) == len(seqs) == len(payloads)
                 assert all(run.input_slot != slot for run in self._held(ev.Run))
                 for row, seq in zip(rows, seqs, strict=True):
@@ -153,13 +163,14 @@ class World:
                         assert seq not in self.answers, "dealt although it is answered"
                         self.dealt.append(seq)
                     self.inputs[slot, row] = seq
-            case ev.Run(worker, _, slot, out, first, last, holes, _):
+            case ev.Run(worker, _, slot, out, first, last, holes, _, shapes):
                 self._take(worker, command)
                 assert all(w.slot != slot for w in self._held(ev.Write)), "run while written"
                 classes = set()
                 for row in range(first, last):
                     seq = self.inputs[slot, row]
                     classes.add(self.items[seq].realtime)
+                    assert self.items[seq].shapes == (shapes or ()), "a batch of two shapes"
                     if row in holes:
                         assert seq in self.answers, "a hole that holds an item"
                         continue
@@ -293,9 +304,15 @@ class Services(RuleBasedStateMachine):
         count=st.integers(1, 9),
         realtime=st.booleans(),
         patience=st.sampled_from([math.inf, math.inf, 0.05, 0.5, 0.0]),
+        shapes=st.lists(st.sampled_from(SHAPES), min_size=1, max_size=3),
     )
-    def items_arrive(self, count, realtime, patience) -> None:
-        self.world.arrive(count, realtime=realtime, patience=patience)
+    def items_arrive(self, count, realtime, patience, shapes) -> None:
+        self.world.arrive(count, realtime=realtime, patience=patience, shapes=shapes)
+
+    @rule(on=st.sampled_from([True, False, False]))
+    def what_waits_is_held_back(self, on) -> None:
+        self.world.held_back = on
+        self.world.handle(Held(on))
 
     @precondition(lambda self: self.world.items)
     @rule(data=st.data())
@@ -378,6 +395,7 @@ class Services(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "world"):
+            self.what_waits_is_held_back(on=False)
             self.world.finish()
             for _ in range(1000):  # what nobody wants any more is finished too
                 for worker in self.world.workers("dying"):

@@ -10,7 +10,7 @@ from gepipe.errors import BackendError
 from gepipe.io.failures import Failure
 from gepipe.runtime import events as ev
 from gepipe.runtime.events import Fault, WorkerId
-from gepipe.serving.events import Answer, Arrived, Cancelled, Drain, Refusal, WakeAt
+from gepipe.serving.events import Answer, Arrived, Cancelled, Drain, Held, Refusal, WakeAt
 from gepipe.serving.shape import ServingShape
 from gepipe.serving.state import ServingState
 
@@ -202,3 +202,83 @@ def test_an_item_whose_workers_end_on_nobody_knows_what_is_given_up_alone():
         )
     }
     assert sorted(made.backlog._items) == [0, 2]
+
+
+WIDE, NARROW = ((3, 48, 128),), ((3, 48, 64),)
+
+
+def test_rows_of_differing_shapes_never_share_a_batch():
+    made = state(batch=4, depth=5, pre=4, queue=9)
+    arrivals = [Arrived(seq, b"", shapes=NARROW if seq % 2 else WIDE) for seq in range(6)]
+
+    writes = of(ev.Write, made.handle(0.0, arrivals))
+
+    batches: dict[int, list[int]] = {}
+    for write in writes:
+        batches.setdefault(write.slot, []).extend(write.seqs)
+        assert {seq % 2 for seq in write.seqs} == {write.shapes == NARROW}
+    assert sorted(map(sorted, batches.values())) == [[0, 2, 4], [1, 3, 5]]
+
+
+def test_a_batch_makes_way_where_nothing_that_waits_has_its_shape():
+    made = state(batch=4, depth=5, pre=1)
+    (write,) = of(ev.Write, made.handle(0.0, [Arrived(0, b"", shapes=WIDE)]))
+    (run,) = of(ev.Run, written(made, write))
+    assert run.shapes == WIDE
+
+    made.handle(0.0, [Arrived(1, b"", shapes=WIDE)])
+    commands = made.handle(0.0, [Arrived(2, b"", shapes=NARROW)])
+
+    (other,) = of(ev.Write, commands)
+    assert (other.seqs, other.shapes) == ([2], NARROW)
+
+
+def test_a_batch_that_makes_way_leaves_at_once_for_a_device_that_stands_still():
+    made = state(batch=4, depth=3, pre=1, max_wait_s=5.0)
+    (write,) = of(ev.Write, made.handle(0.0, [Arrived(0, b"", shapes=WIDE)]))
+    assert not of(ev.Run, written(made, write))  # it waits for more of its kind
+
+    commands = made.handle(0.1, [Arrived(1, b"", shapes=NARROW)])
+
+    (run,) = of(ev.Run, commands)
+    assert (run.seq, run.last - run.first, run.shapes) == (0, 1, WIDE)
+    assert of(ev.Write, commands)
+
+
+def test_what_is_held_back_waits_and_is_refused_when_it_is_too_much():
+    made = state(queue=2)
+    made.handle(0.0, [Held(on=True)])
+
+    commands = made.handle(0.0, [Arrived(seq, b"") for seq in range(3)])
+
+    assert not of(ev.Write, commands)
+    (answer,) = of(Answer, commands)
+    assert (answer.seq, answer.result.kind) == (2, "overloaded")
+    writes = of(ev.Write, made.handle(0.0, [Held(on=False)]))
+    assert [write.seqs for write in writes] == [[0], [1]]
+
+
+def test_what_was_begun_goes_on_while_the_rest_is_held_back():
+    made = state(batch=4)
+    (write,) = of(ev.Write, made.handle(0.0, [Arrived(0, b"")]))
+    made.handle(0.0, [Held(on=True), Arrived(1, b"")])
+
+    (run,) = of(ev.Run, written(made, write))
+
+    assert (run.first, run.last) == (0, 1)
+
+
+def test_without_a_model_what_pre_makes_is_the_record():
+    made = ServingState(ServingShape(1, 4, {"pre": 1}, {"pre": "join"}))
+    made.handle(0.0, [ev.WorkerReady(PRE)])
+    answers = {}
+
+    writes = of(ev.Write, made.handle(0.0, [Arrived(seq, b"") for seq in range(3)]))
+    for write in writes:
+        result = Fault("broken", "why") if write.seqs == [1] else b"{}"
+        commands = made.handle(0.0, [ev.Replied(PRE, write.ticket, 10, [result])])
+        writes += of(ev.Write, commands)
+        answers |= {each.seq: each.result for each in of(Answer, commands)}
+
+    assert answers == {0: b"{}", 1: Failure(1, "", "join", "broken", "why"), 2: b"{}"}
+    assert made.slots_used() == (0, 0)
