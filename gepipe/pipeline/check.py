@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from gepipe.errors import ConfigError, GepipeError, reason_of
+from gepipe.errors import GepipeError, reason_of
 from gepipe.io.parquet import ParquetSink, require_pyarrow
 from gepipe.ops.plan import plan_pre
 from gepipe.pipeline import followers, neighbours
@@ -30,7 +30,6 @@ from gepipe.pipeline.findings import Findings, Preparation
 from gepipe.pipeline.plan import plan_slots, plan_start
 from gepipe.pipeline.rehearsal import rehearse
 from gepipe.pipeline.startplan import StartPlan
-from gepipe.pipeline.trial import Trial
 from gepipe.runtime.body import ModelInfo
 from gepipe.runtime.probe import set_up
 from gepipe.spec.load import load
@@ -201,30 +200,28 @@ def _check_apart(spec: PipelineSpec, source: Source) -> None:
 
 def _check_legs(spec: PipelineSpec, source: Source | None, found: Findings) -> None:
     """Check each model with the stages around it; several share the memory."""
-    if not spec.mids:
-        _check_stages(spec, source, found)
-        return
-    slots = []
-    for number, leg in enumerate(spec.legs):
-        its = Findings(input_count=found.input_count)
-        slots.append(_check_stages(leg, None, its, known=number > 0 and knows(leg)))
-        found.add(its, leg.infer.name)
-    body = found.attempt(lambda: pickled(Preparation(spec.joining), spec.post.name))
-    for outcome in set_up([("pre", body)], environ=worker_environment()) if body else ():
-        if outcome is not None:
-            found.errors += [f"{spec.post.name}: {line}" for line in str(outcome).splitlines()]
-    found.attempt(lambda: require_memory([each.nbytes for each in slots if each is not None]))
+    if spec.mids:
+        slots = []
+        for number, leg in enumerate(spec.legs):
+            its = Findings(input_count=found.input_count)
+            slots.append(_check_stages(leg, its, known=number > 0 and knows(leg)))
+            found.add(its, leg.infer.name)
+        body = found.attempt(lambda: pickled(Preparation(spec.joining), spec.post.name))
+        for outcome in set_up([("pre", body)], environ=worker_environment()) if body else ():
+            if outcome is not None:
+                found.errors += [f"{spec.post.name}: {line}" for line in str(outcome).splitlines()]
+        found.attempt(lambda: require_memory([each.nbytes for each in slots if each is not None]))
+    else:
+        _check_stages(spec, found)
     if found.errors:
         return
-    planned = found.attempt(lambda: plan(spec))  # whether they fit into a card together
+    planned = found.attempt(lambda: plan(spec))  # whether several fit into a card together
     if planned is not None and source is not None and found.input_count:
         note = found.attempt(lambda: rehearse(planned, source))
         found.warnings += [note] if note else []
 
 
-def _check_stages(
-    spec: PipelineSpec, source: Source | None, found: Findings, *, known: bool = False
-) -> SlotPlan | None:
+def _check_stages(spec: PipelineSpec, found: Findings, *, known: bool = False) -> SlotPlan | None:
     """Check a pipeline of one model; return its slots if all fits."""
     aipp = bool(spec.infer.backend.options.get("aipp"))
     prepared: PipelineSpec | None = found.attempt(lambda: prepare(spec))
@@ -255,13 +252,9 @@ def _check_stages(
             found.models[spec.infer.name] = found.model
         elif outcome is not None:
             found.errors += [f"{stage}: {line}" for line in str(outcome).splitlines()]
-    slots = None
-    if start is not None and found.model is not None:
-        slots = _check_neighbours(spec, start, found.model, found, aipp=aipp, known=known)
-        if slots is not None and source is not None and found.input_count and not found.errors:
-            fitting = slots
-            found.attempt(lambda: _try_inputs(spec, source, fitting))
-    return slots
+    if start is None or found.model is None:
+        return None
+    return _check_neighbours(spec, start, found.model, found, aipp=aipp, known=known)
 
 
 def _check_neighbours(  # noqa: PLR0913 - what is compared with what
@@ -291,14 +284,6 @@ def _check_neighbours(  # noqa: PLR0913 - what is compared with what
         if not mismatches:  # it would only say the same in other words
             found.errors.append(str(error))
         return None
-
-
-def _try_inputs(spec: PipelineSpec, source: Source, slots: SlotPlan) -> None:
-    trial = Trial.of(spec, source, slots.inputs)
-    body = pickled(trial, spec.pre.name)
-    (outcome,) = set_up([("pre", body)], environ=worker_environment())
-    if isinstance(outcome, GepipeError):
-        raise ConfigError(f"{spec.pre.name}: {outcome}")
 
 
 def _tensors(info: ModelInfo) -> Iterator[str]:

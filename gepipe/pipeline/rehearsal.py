@@ -1,4 +1,4 @@
-"""Tries the first inputs before the start, through all models of a chain and what is between."""
+"""Tries the first inputs before the start, through all stages of a pipeline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from gepipe.pipeline.assembly import assemble
 from gepipe.pipeline.chain import Chain
 from gepipe.pipeline.objects import to_bytes
 from gepipe.pipeline.tally import PartTally
-from gepipe.pipeline.trial import OURS, TRIED
 from gepipe.runtime.feed import ListedFeed
 from gepipe.runtime.options import Start
 
@@ -26,8 +25,10 @@ if TYPE_CHECKING:
     from gepipe.runtime.events import Outcome
     from gepipe.runtime.supervisor import Supervisor
 
-#: Kinds of failures that lie in the pipeline if all inputs meet them; see `OURS`.
-_OURS_BEHIND: Final = ("parts", "nan", "result", "crash", "timeout")
+#: Inputs that are looked at.
+_TRIED: Final = 8
+#: Kinds of failures that lie in the pipeline if all inputs meet them; others may lie in the inputs.
+_OURS: Final = ("shape", "meta", "parts", "nan", "result", "crash", "timeout")
 #: How long it may take until what has been found so far must do.
 _LIMIT_S: Final = 60.0
 
@@ -37,12 +38,14 @@ class Rehearsal:
     """What became of the first inputs.
 
     Attributes:
+        splits: Whether the pipeline splits them into parts.
         tried: How many were.
         signs: Those of them that failed for what lies in the pipeline.
         good: How many have a result.
         parts: Parts of these.
     """
 
+    splits: bool
     tried: int = 0
     signs: list[Failure] = field(default_factory=list)
     good: int = 0
@@ -59,8 +62,8 @@ class Rehearsal:
 
     @property
     def is_fine(self) -> bool:
-        """Whether an input came through, with a part that did."""
-        return bool(self.good and self.parts.good)
+        """Whether an input came through, with a part that did where there are any."""
+        return bool(self.good and (self.parts.good or not self.splits))
 
     def require_success(self) -> None:
         """Check that what was tried is no sign of what all the others will meet.
@@ -78,26 +81,26 @@ class Rehearsal:
 
 
 def rehearse(planned: Plan, source: Source) -> str:
-    """Send the first inputs of a chain through it: one and, if that tells too little, some more.
+    """Send the first inputs through a pipeline: one and, if that tells too little, some more.
 
     Returns:
         What the user should know; nothing if all stages were tried and work.
 
     Raises:
         ConfigError: None comes through, and that does not lie in the inputs.
-        GepipeError: The chain does not work at all.
+        GepipeError: The pipeline does not work at all.
     """
-    entries = tuple(islice(source.entries(), TRIED))
-    found = Rehearsal()
-    with assemble(_lean(planned), source.reader, to_bytes) as chain, _limited(chain):
-        assert isinstance(chain, Chain)
+    entries = tuple(islice(source.entries(), _TRIED))
+    found = Rehearsal(splits=bool(planned.spec.mids))
+    with assemble(_lean(planned), source.reader, to_bytes) as supervisor, _limited(supervisor):
         for portion in filter(None, (entries[:1], entries[1:])):
             feed = ListedFeed(iter(portion), len(portion))
             try:
-                chain.run(partial(_start, feed), found.see)
+                supervisor.run(partial(_start, feed), found.see)
             except Interrupted:
                 return f"the first {len(entries)} inputs take more than {_LIMIT_S:g} s to be tried"
-            found.parts.add(chain.parts)
+            if isinstance(supervisor, Chain):
+                found.parts.add(supervisor.parts)
             if found.is_fine:
                 return ""
     found.require_success()
@@ -120,8 +123,8 @@ def _lean(planned: Plan) -> Plan:
 
 
 @contextmanager
-def _limited(chain: Chain | Supervisor) -> Iterator[None]:
-    timer = threading.Timer(_LIMIT_S, chain.request_stop)
+def _limited(supervisor: Chain | Supervisor) -> Iterator[None]:
+    timer = threading.Timer(_LIMIT_S, supervisor.request_stop)
     timer.start()
     try:
         yield
@@ -132,5 +135,4 @@ def _limited(chain: Chain | Supervisor) -> Iterator[None]:
 
 def _lies_in_the_pipeline(failure: Failure) -> bool:
     """Whether an input's failure is a sign of what others will meet, too."""
-    kind = failure.kind
-    return kind in OURS or kind in _OURS_BEHIND or not kind.islower()  # the last: user code raised
+    return failure.kind in _OURS or not failure.kind.islower()  # the latter: user code raised

@@ -515,7 +515,7 @@ def picky(value):
 @pytest.mark.parametrize(
     ("ops", "words"),
     [
-        ("decode_image, {normalize: {scale: 1/255}}, to_tensor", "the first 3 inputs all fail"),
+        ("decode_image, {normalize: {scale: 1/255}}, to_tensor", "inputs all fail"),
         ("decode_image, {resize: 8}, {python: './bad.py:grey'}, to_tensor", "[1, 8, 8]"),
         ("decode_image, {python: './bad.py:broken'}, to_tensor", "AttributeError"),
         ("decode_image, {resize: 8}, {python: {function: './bad.py:grey', args: {x: 1}}}", "'x'"),
@@ -530,6 +530,23 @@ def test_what_every_item_would_fail_of_is_refused_before_the_start(place, ops, w
 
     assert done.returncode == 2, done.stdout
     assert words in done.stderr
+
+
+def test_what_post_makes_of_no_item_is_refused_before_the_start(place):
+    (place / "bad.py").write_text(BAD_OPS)
+    before = {path: path.stat().st_mtime_ns for path in place.rglob("*")}
+
+    done = gepipe(
+        place, "check", "tiny.yaml", "--set", "postprocess.ops=[{python: './bad.py:broken'}]"
+    )
+
+    assert done.returncode == 2, done.stdout
+    assert "postprocess: the first " in done.stderr
+    assert "AttributeError: 'dict' object has no attribute 'nothing'" in done.stderr
+    after = {
+        path: path.stat().st_mtime_ns for path in place.rglob("*") if "pycache" not in str(path)
+    }
+    assert {path: before.get(path) for path in after} == after, "nothing is written"
 
 
 def test_inputs_that_are_bad_themselves_are_no_reason_to_refuse(place):
