@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 _GROUP: Final = 16
 #: Groups of items that may be between the first leg and the end of the chain.
 GROUPS: Final = 3
-#: Batches of the first leg that may be there where items come when they like: what is not taken in
-#: is dropped at the source, so that what comes out is recent.
-_LIVE_BATCHES: Final = 2
+#: Where items come when they like, those are taken in that keep the legs busy, and no more: what
+#: comes out is to be recent. So many batches of items, and of parts, may be on their way.
+_LIVE_ITEMS: Final = 2
+_LIVE_PARTS: Final = 3
 #: Parts of one fan that may wait: then no further item is split.
 _PARTS: Final = 4096
 #: Bytes of items that are not emitted yet, above which what comes waits for what can go on.
@@ -71,7 +72,6 @@ class ChainRun:
         self._start, self._emit = start, emit
         self._lock = threading.Condition()
         self.batches: list[int] = []
-        self._room = 0  # items that may be between the first leg and the end
         self._open: dict[int, int] = {}
         self._given: Start | None = None
         self._error: BaseException | None = None
@@ -152,7 +152,6 @@ class ChainRun:
         first_batch = self.batches[0]
         self.group = first_batch * -(-_GROUP // first_batch)
         given = self._start(self.group)
-        self._room = _LIVE_BATCHES * first_batch + 1 if given.feed.live else GROUPS * self.group
         with self._lock:
             self._first = FirstFeed(given.feed, given.first)
             self._last = JoinFeed(self._first, given, self._lock, keep=self._keep)
@@ -200,11 +199,7 @@ class ChainRun:
         assert self._last is not None
         last, fan, index = self._last, self.fans[0], outcome.index
         self._wait_for(
-            lambda: (
-                last.open < self._room
-                and fan.parts < _PARTS
-                and not (self._is_full and self._moving)
-            )
+            lambda: self._has_room and fan.parts < _PARTS and not (self._is_full and self._moving)
         )
         payload = self._first.payload(index)
         last.expect(index, outcome.source, payload)
@@ -234,6 +229,19 @@ class ChainRun:
     def tally(self) -> PartTally:
         """Parts of the items that were emitted."""
         return self._last.tally if self._last is not None else PartTally()
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether one more item may be between the first leg and the end."""
+        assert self._last is not None
+        count = self._last.open
+        if count >= GROUPS * self.group:
+            return False
+        return (
+            not self._last.live
+            or count < _LIVE_ITEMS * self.batches[0]
+            or self.fans[0].parts < _LIVE_PARTS * self.batches[1]
+        )
 
     @property
     def _is_full(self) -> bool:
