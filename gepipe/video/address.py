@@ -56,8 +56,16 @@ class Address:
             raise ItemError(kind, f"cannot read {name!r}: {why}") from error
         if os.path.isdir(path):  # noqa: PTH112 - bytes
             raise ItemError("unreadable", f"{name!r} is a folder; expected a video")
-        if stat.S_ISCHR(status.st_mode):
+        if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
             raise ItemError("unreadable", f"{name!r} is a device, and no camera")
+        if stat.S_ISSOCK(status.st_mode):
+            raise ItemError("unreadable", f"{name!r} is a socket; expected a video")
+        if stat.S_ISFIFO(status.st_mode) and not live:  # opening it would wait for a writer
+            raise ItemError(
+                "unreadable",
+                f"{name!r} is a pipe; expected a file; set live: true of the source to take what "
+                "comes through it",
+            )
         if status.st_size == 0 and os.path.isfile(path):  # noqa: PTH113 - bytes
             raise ItemError("empty", f"{name!r} is an empty file")
         try:

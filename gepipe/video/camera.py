@@ -8,13 +8,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cv2
 
 from gepipe.errors import ItemError
 from gepipe.video.damage import Damage
-from gepipe.video.stream import Decoded, Facts
+from gepipe.video.decoding import Decoded
+from gepipe.video.stream import Facts
+
+if TYPE_CHECKING:
+    from gepipe.video.selection import Selection
 
 
 class Camera:
@@ -48,15 +52,25 @@ class Camera:
             )
         self.facts = Facts(0, max(0.0, self._capture.get(cv2.CAP_PROP_FPS)), "camera")
 
-    def frames(self) -> Iterator[Decoded]:
-        """Yield the frames as they come, at the time they came, until there is no further one."""
+    def frames(self, selection: Selection | None = None) -> Iterator[Decoded | None]:
+        """Yield frames as they come, at the time they came, until there is no further one.
+
+        Args:
+            selection: Which frames; None is yielded for others.
+        """
         began = time.monotonic()
         while True:
             ok, picture = self._capture.read()
             if not ok:
                 return
             number, self.decoded = self.decoded, self.decoded + 1
-            yield Decoded(number, time.monotonic() - began, Shot(picture))
+            time_s = time.monotonic() - began
+            if selection is not None and selection.is_over(time_s):
+                return
+            if selection is None or selection.takes(time_s):
+                yield Decoded(number, time_s, Shot(picture))
+            else:
+                yield None
 
     def close(self) -> None:
         """Close the camera. Closing twice is harmless."""

@@ -35,6 +35,10 @@ class Clock:
             self.last_s += self._step_s
             self.advanced = True
             return self.last_s
+        return self.at(pts)
+
+    def at(self, pts: int) -> float:
+        """Return the time of the frame with the next time stamp."""
         if self._start is None:
             self._start = pts
         self.advanced = self._last_pts is None or pts > self._last_pts

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gepipe.video.camera import Camera
+    from gepipe.video.decoding import Decoded
     from gepipe.video.selection import Selection
-    from gepipe.video.stream import Decoded, VideoStream
+    from gepipe.video.stream import VideoStream
 
 #: How often a decoder that has no frame to give says that it is alive.
 _SIGN_S: Final = 1.0
@@ -146,13 +147,9 @@ class _Decoder:
         with closing(self._stream(order)) as stream:
             self._opened(stream, selection)
             left = order.skip
-            for each in stream.frames():
+            for each in stream.frames(selection):
                 self._sign()
-                if each is None:
-                    continue
-                if selection.is_over(each.time):
-                    break
-                if not selection.takes(each.time) or each.frame <= order.behind:
+                if each is None or each.frame <= order.behind:
                     continue
                 if left:
                     left -= 1

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
+
+#: A frame that comes a hair early, as 1/30 in a time base of milliseconds, is on time.
+_EARLY: Final = 1 / 32
 
 
 @dataclass
@@ -15,36 +19,57 @@ class Selection:
         fps: Take at most so many frames a second of video.
         start_s: Leave out what comes before.
         stop_s: Leave out what comes behind.
+        seen: Frames between the two so far.
     """
 
     every: int = 1
     fps: float | None = None
     start_s: float = 0.0
     stop_s: float = math.inf
+    seen: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self._due_s = self.start_s
-        self._seen = 0
+        self._slot = -1  # that of the last frame that was taken; each has room for one
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether frames may be left out before the last one that is wanted."""
+        return self.every > 1 or self.fps is not None or self.start_s > 0
 
     def takes(self, time_s: float) -> bool:
         """Whether the next frame is wanted."""
         if not self.start_s <= time_s < self.stop_s:
             return False
-        self._seen += 1
-        if (self._seen - 1) % self.every:
+        self.seen += 1
+        if (self.seen - 1) % self.every:
             return False
         if self.fps is None:
             return True
-        # A frame that comes a hair early, as 1/30 in a time base of milliseconds, is on time.
-        if time_s + 0.25 / self.fps / 8 < self._due_s:
+        slot = math.floor((time_s - self.start_s) * self.fps + _EARLY)
+        if slot <= self._slot:
             return False
-        steps = math.floor((time_s - self._due_s) * self.fps + 0.04) + 1
-        self._due_s += max(1, steps) / self.fps
+        self._slot = slot
         return True
 
     def is_over(self, time_s: float) -> bool:
         """Whether no later frame is wanted."""
         return time_s >= self.stop_s
+
+    def missed(self, last_s: float) -> str:
+        """Return what to tell of a video none of whose frames is between start and stop.
+
+        Args:
+            last_s: Time of the last frame that was looked at.
+        """
+        if last_s < self.start_s:
+            return (
+                f"start is {self.start_s:g} s, but its last frame is at {last_s:.2f} s: nothing of "
+                "it is taken; expected a start within the video"
+            )
+        return (
+            f"no frame is between start, {self.start_s:g} s, and stop, {self.stop_s:g} s: nothing "
+            "of it is taken; expected a longer part"
+        )
 
     def estimate(self, frames: int, rate: float) -> int:
         """Return about how many of `frames` at `rate` a second are wanted; 0 for no idea."""

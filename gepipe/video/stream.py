@@ -18,19 +18,18 @@ from gepipe.errors import ItemError
 from gepipe.io.videos import without_password
 from gepipe.video.address import Address
 from gepipe.video.clock import Clock
+from gepipe.video.coded import Look, look_of
+from gepipe.video.cut import missing_nbytes
 from gepipe.video.damage import Damage
+from gepipe.video.decoding import Decoded, Decoding, reason_of_reading
+from gepipe.video.selection import Selection
 from gepipe.video.videostate import too_large
 
-#: Frames in a row without a later time stamp, behind which a video counts as at its end.
-STALLED_MAX: Final = 250
-#: Pieces in a row that give no frame, behind which a video is given up.
-FRUITLESS_MAX: Final = 2000
 _KINDS: Final = {"video": "an attached picture"}
-_READ_ERRORS_MAX: Final = 16
 _MARGIN: Final = 1 << 20
+#: How much sooner than it says a video without a count of frames ends where the file is cut.
+_SHORT_S: Final = 0.1
 _PIXELS_MAX: Final = 2**31 - 1
-#: What FFmpeg's decoders say where they fill in what they could not decode.
-_MENDED: Final = ("concealing ", "error while decoding", "ignoring overflow")
 
 
 class Facts(NamedTuple):
@@ -47,27 +46,11 @@ class Facts(NamedTuple):
     codec: str
 
 
-class Decoded(NamedTuple):
-    """A frame as the codec made it.
-
-    Attributes:
-        frame: Number of the frame, counted from 0.
-        time: Seconds from the start of the video.
-        picture: The frame; of a camera a `Shot`.
-    """
-
-    frame: int
-    time: float
-    picture: Any
-
-
 class VideoStream:
     """An open video.
 
     Attributes:
         facts: What it says of itself.
-        damage: What could not be decoded so far.
-        decoded: Frames so far.
     """
 
     def __init__(
@@ -92,14 +75,14 @@ class VideoStream:
             ItemError: `missing`, `empty`, `unreadable`, `connection`, `too_large` or `decoder`.
         """
         self.name = without_password(os.fsdecode(path))
-        self.damage = Damage()
-        self.decoded = 0
+        self._path = path
         self._container: Any = None
         self._address = Address.of(path, live=live)
         self._logs = av.logging.Capture(local=False)
         av.logging.set_level(av.logging.INFO)
         self._lines = self._logs.__enter__()
         self._timeout_s = timeout_s
+        self._live = live
         try:
             self._container = self._opened()
             self._stream = self._video(threads, most_bytes)
@@ -108,6 +91,9 @@ class VideoStream:
             raise
         self.facts = self._facts()
         self._clock = Clock(self._stream, self.facts.rate)
+        self._decoding = Decoding(
+            self._container, self._stream, self._clock, self._lines, timeout_s
+        )
 
     def _opened(self) -> Any:
         where, limit_s = self._address, self._timeout_s
@@ -122,7 +108,7 @@ class VideoStream:
         except (FFmpegError, OSError, ValueError) as error:
             raise ItemError(
                 "connection" if where.is_remote else "decoder",
-                f"cannot open {self.name!r}: {self._reason(error)}"
+                f"cannot open {self.name!r}: {reason_of_reading(error, limit_s)}"
                 + ("" if where.is_remote else "; expected a video that FFmpeg can read"),
             ) from error
 
@@ -162,95 +148,69 @@ class VideoStream:
         rate = float(stream.average_rate or stream.guessed_rate or 0)
         frames = stream.frames
         if not frames and rate:
-            length = stream.duration and float(stream.duration * stream.time_base)
-            length = length or (self._container.duration or 0) / av.time_base
-            frames = round(length * rate)
+            frames = round(self._length_s() * rate)
         return Facts(max(0, frames), rate, str(stream.codec_context.name))
 
-    def frames(self) -> Iterator[Decoded | None]:
+    @property
+    def decoded(self) -> int:
+        """How many frames came of the codec so far."""
+        return self._decoding.decoded
+
+    @property
+    def damage(self) -> Damage:
+        """What could not be decoded so far."""
+        return self._decoding.damage
+
+    def frames(self, selection: Selection | None = None) -> Iterator[Decoded | None]:
         """Yield the frames in the order they are shown, and None for a piece that is left out.
 
+        Args:
+            selection: Which frames; None is yielded for others. Of a file, what is not needed for
+                wanted ones is not decoded where their numbers and times are known without.
+
         Raises:
-            ItemError: `decoder`: there is no frame, or the video is given up.
+            ItemError: `decoder`: there is no frame, or the video is given up; `empty`: none of its
+                frames is within what is selected.
         """
-        clock = self._clock
-        fruitless = stalled = 0
-        last_error = ""
-        for packet in self._packets():
-            try:
-                pictures = packet.decode() if packet is not None else self._flushed()
-            except (FFmpegError, ValueError) as error:
-                last_error = reason(error)
-                fruitless += 1
-                if self.decoded:
-                    self.damage.leave_out(self.decoded, clock.last_s, last_error)
-                if fruitless > FRUITLESS_MAX:
-                    break
-                yield None
-                continue
-            mended = self._mended()
-            for picture in pictures:
-                fruitless = 0
-                number, self.decoded = self.decoded, self.decoded + 1
-                time_s = clock.read(picture)
-                stalled = 0 if clock.advanced else stalled + 1
-                if stalled >= STALLED_MAX:
-                    self.damage.end(
-                        f"given up behind {stalled:,} frames in a row without a later time stamp"
-                    )
-                    return
-                if picture.is_corrupt:
-                    self.damage.leave_out(number, time_s, mended or "the frame is damaged")
-                    yield None
-                    continue
-                if mended:
-                    self.damage.mend(number, time_s, mended)
-                    mended = ""
-                yield Decoded(number, time_s, picture)
-        if not self.decoded:
+        decoding = self._decoding
+        yield from decoding.frames(selection, self._look())
+        if decoding.at_end and not self._address.is_remote:
+            self._tell_cut()
+        if not decoding.decoded and (not decoding.seen or (selection and selection.seen)):
             raise ItemError(
                 "decoder",
                 f"{self.name!r}: no frame could be decoded ({self.facts.codec})"
-                + (f": {last_error}" if last_error else "; it holds none"),
+                + (f": {decoding.last_error}" if decoding.last_error else "; it holds none"),
             )
-        if fruitless > FRUITLESS_MAX:
-            self.damage.end(f"given up behind {fruitless:,} pieces in a row without a frame")
+        if selection and not selection.seen and not decoding.damage.text(0):
+            raise ItemError("empty", f"{self.name!r}: {selection.missed(self._clock.last_s)}")
 
-    def _packets(self) -> Iterator[Any]:
-        """Yield the packets of the video, over errors of reading, and None or an empty one last."""
-        errors = 0
-        while True:
-            try:
-                for packet in self._container.demux(self._stream):
-                    errors = 0
-                    yield packet
-            except (FFmpegError, OSError) as error:
-                errors += 1
-                why = self._reason(error)
-                self.damage.leave_out(self.decoded, self._clock.last_s, why)
-                if errors >= _READ_ERRORS_MAX or isinstance(error, OSError | av.error.ExitError):
-                    self.damage.end(f"cannot be read any further: {why}")
-                    yield None
-                    return
-            else:
-                return
+    def _look(self) -> Look | None:
+        """Return what looks into packets, None where all are to be decoded."""
+        if self._address.is_remote or self._live:
+            return None
+        context = self._stream.codec_context
+        return look_of(context.codec.canonical_name, context.extradata or b"")
 
-    def _reason(self, error: BaseException) -> str:
-        """Return why something could not be read."""
-        if isinstance(error, av.error.ExitError):  # by the limit of time
-            return f"nothing came for {self._timeout_s:g} s"
-        return reason(error)
+    def _tell_cut(self) -> None:
+        """Note that the file ends before its time, where it lacks bytes that it says it has.
 
-    def _flushed(self) -> Any:
-        return self._stream.codec_context.decode(None)
+        Its header alone is no evidence: many a healthy file has fewer frames than that says.
+        """
+        seen, said, counted = self._decoding.seen, self.facts.frames, bool(self._stream.frames)
+        is_short = seen < said if counted else self._clock.last_s + _SHORT_S < self._length_s()
+        if is_short and (missing := missing_nbytes(self._path)):
+            of = f"{said:,}" if counted else f"about {said:,}"
+            self.damage.end(
+                f"ended early: {seen:,} of {of} frames; the file is cut, and lacks "
+                f"{missing:,} bytes"
+            )
 
-    def _mended(self) -> str:
-        """Return what the decoder says of parts that it filled in, since the last call."""
-        if not self._lines:
-            return ""
-        said = [text.strip() for _, _, text in self._lines if text.lstrip().startswith(_MENDED)]
-        self._lines.clear()
-        return said[0] if said else ""
+    def _length_s(self) -> float:
+        """Return how long the video is to be, as it says; 0 for no idea."""
+        stream = self._stream
+        length_s = float(stream.duration * stream.time_base) if stream.duration else 0.0
+        return length_s or (self._container.duration or 0) / av.time_base
 
     def close(self) -> None:
         """Close the video. Closing twice is harmless."""
@@ -261,12 +221,3 @@ class VideoStream:
         if self._logs is not None:
             self._logs.__exit__(None, None, None)
             self._logs = None
-
-
-def reason(error: BaseException) -> str:
-    """Return what FFmpeg says, without its numbers."""
-    text = str(getattr(error, "strerror", None) or error)
-    log = getattr(error, "log", None)
-    if log:
-        text = f"{text} ({log[2].strip()})"
-    return " ".join(without_password(text).split())[:300].lower().rstrip(".")

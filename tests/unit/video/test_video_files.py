@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import socket
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -13,6 +15,7 @@ import pytest
 
 from gepipe.io.videos import VideoFiles
 from gepipe.video.clock import Clock
+from gepipe.video.cut import missing_nbytes
 from gepipe.video.feed import VideoFeed
 from tests.clips import Watcher, clip, damage, picture, watch
 
@@ -387,3 +390,86 @@ def test_one_wrong_time_stamp_moves_no_other():
     times = [clock.read(SimpleNamespace(pts=stamp)) for stamp in stamps]
 
     assert times == pytest.approx([stamp / 1000 for stamp in stamps])
+
+
+# --- files that are cut ---------------------------------------------------------------------------
+
+#: Name, codec: of those that say how many bytes there are to be.
+_COUNTED = [("a.avi", "mpeg4"), ("a.mkv", "mpeg4"), ("a.webm", "libvpx"), ("a.mkv", "libx264")]
+
+
+@pytest.mark.parametrize(("name", "codec"), _COUNTED)
+def test_a_file_that_is_cut_ends_early_and_that_is_told(tmp_path, name, codec):
+    path = clip(tmp_path / name, 100, codec=codec)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) * 11 // 20])
+
+    watcher = watch(path)
+
+    ((source, kind, text),) = watcher.failures
+    assert (source, kind) == (str(path), "damaged")
+    of = "100" if name == "a.avi" else "about 100"
+    assert f"ended early: {len(watcher.frames)} of {of} frames; the file is cut" in text
+    assert f"lacks {len(data) - path.stat().st_size:,} bytes" in text
+    assert 5 < len(watcher.frames) < 90
+    assert not watch(path, stop="0.2s").failures, "what is taken is all there"
+
+
+def test_a_cut_mp4_with_its_index_in_front_is_told(tmp_path):
+    path = tmp_path / "a.mp4"
+    with (
+        av.open(str(clip(tmp_path / "b.mp4", 100))) as read,
+        av.open(str(path), "w", options={"movflags": "faststart"}) as written,
+    ):
+        copy = written.add_stream_from_template(read.streams.video[0])
+        for packet in read.demux(video=0):
+            if packet.size:
+                packet.stream = copy
+                written.mux(packet)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) * 4 // 5])
+
+    watcher = watch(path)
+
+    ((_, kind, text),) = watcher.failures
+    assert kind == "damaged"
+    assert "ended early" in text or "cannot be read any further" in text
+    assert 20 < len(watcher.frames) < 90
+
+
+@pytest.mark.parametrize(
+    ("name", "codec"),
+    [*_COUNTED, ("a.mp4", "mpeg4"), ("a.mov", "mpeg4"), ("a.ts", "mpeg2video"), ("a.flv", "flv")],
+)
+def test_a_whole_file_is_not_cut_whatever_is_behind_it(tmp_path, name, codec):
+    path = clip(tmp_path / name, 60, codec=codec)
+
+    assert missing_nbytes(bytes(path)) == 0
+    path.write_bytes(path.read_bytes() + b"junk" * 50)
+    assert missing_nbytes(bytes(path)) == 0
+    assert not watch(path).failures
+
+
+def test_a_recording_that_was_left_open_is_not_taken_for_a_cut_file(tmp_path):
+    path = clip(tmp_path / "a.mkv", 60)
+    data = bytearray(path.read_bytes())
+    place = data.index(b"\x18\x53\x80\x67") + 4
+    data[place : place + 8] = b"\x01" + b"\xff" * 7  # the size of what is recorded: unknown
+    path.write_bytes(data[: len(data) // 2])
+
+    assert missing_nbytes(bytes(path)) == 0
+
+
+def test_a_pipe_is_refused_before_anything_waits_for_it(tmp_path):
+    pipe, good = tmp_path / "pipe.mp4", clip(tmp_path / "good.mp4", 5)
+    os.mkfifo(pipe)
+    plug = tmp_path / "socket.mp4"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(plug))
+
+        watcher = watch(pipe, plug, good)
+
+    assert [kind for _, kind, _ in watcher.failures] == ["unreadable"] * 2
+    assert "is a pipe; expected a file; set live: true" in watcher.failures[0][2]
+    assert "is a socket; expected a video" in watcher.failures[1][2]
+    assert watcher.frames == list(range(5))

@@ -74,6 +74,13 @@ def test_so_many_frames_a_second_and_no_more(rate, fps, frames, start, length):
     assert len(taken) >= min(len(inside), math.floor(seconds * min(fps, rate * 0.999)) - 1)
 
 
+@pytest.mark.parametrize("start", [0.0, 0.2, 0.20703125, 0.21, 0.39])
+def test_the_rate_of_the_video_takes_every_frame_wherever_it_begins(start):
+    selection = Selection(fps=5, start_s=start)
+
+    assert all(selection.takes(n / 5) for n in range(2, 100))
+
+
 def test_a_rate_above_that_of_the_video_takes_every_frame():
     selection = Selection(fps=60)
 

@@ -1,0 +1,242 @@
+"""From the packets of a video to its frames: numbers, times, damage. Loaded by decoders only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from av.error import ExitError, FFmpegError
+
+from gepipe.io.videos import without_password
+from gepipe.video.coded import piece_of
+from gepipe.video.damage import Damage
+from gepipe.video.groups import Groups, Planned
+from gepipe.video.piece import Piece
+
+if TYPE_CHECKING:
+    from gepipe.video.clock import Clock
+    from gepipe.video.coded import Look
+    from gepipe.video.selection import Selection
+
+#: Frames in a row without a later time stamp, behind which a video counts as at its end.
+STALLED_MAX: Final = 250
+#: Pieces in a row that give no frame, behind which a video is given up.
+FRUITLESS_MAX: Final = 2000
+_READ_ERRORS_MAX: Final = 16
+#: What FFmpeg's decoders say where they fill in what they could not decode.
+_MENDED: Final = ("concealing ", "error while decoding", "ignoring overflow")
+
+
+class Decoded(NamedTuple):
+    """A frame as the codec made it.
+
+    Attributes:
+        frame: Number of the frame, counted from 0.
+        time: Seconds from the start of the video.
+        picture: The frame; of a camera a `Shot`.
+    """
+
+    frame: int
+    time: float
+    picture: Any
+
+
+class Decoding:
+    """One pass over a video.
+
+    Attributes:
+        damage: What could not be decoded so far.
+        decoded: Frames that came of the codec so far.
+        seen: Frames so far, with those that were not decoded.
+        at_end: Whether all of the video has been read.
+        last_error: What the codec said last.
+    """
+
+    def __init__(
+        self, container: Any, stream: Any, clock: Clock, lines: list[Any], timeout_s: float
+    ) -> None:
+        """Decode nothing yet.
+
+        Args:
+            container: Where the packets come from.
+            stream: Which of its streams.
+            clock: Reads the time of frames.
+            lines: What FFmpeg says; emptied here.
+            timeout_s: How long reading on may take, which is told when it took longer.
+        """
+        self.damage = Damage()
+        self.decoded = self.seen = 0
+        self.at_end = False
+        self.last_error = ""
+        self._container = container
+        self._stream = stream
+        self._clock = clock
+        self._lines = lines
+        self._timeout_s = timeout_s
+        self._groups: Groups | None = None
+        self._selection: Selection | None = None
+        self._is_whole = False  # whether the first piece was one that decoding can begin with
+        self._failed: list[int] = []  # time stamps of pieces that no frame could be made of
+        self._fruitless = self._stalled = 0
+        self._is_over = False
+
+    def frames(self, selection: Selection | None, look: Look | None) -> Iterator[Decoded | None]:
+        """Yield frames in the order they are shown, and None for a piece that is left out.
+
+        Args:
+            selection: Which frames; None is yielded for others.
+            look: Looks into packets, so that what is not needed is not decoded, if given.
+        """
+        self._selection = selection
+        packets = self._packets(look)
+        if look is not None and selection is not None and selection.leaves_out:
+            self._groups = Groups(packets, lambda each: piece_of(each, look), self._plan)
+            packets = self._groups.feed()
+        for packet in packets:
+            if packet is True:
+                yield None
+                continue
+            try:
+                pictures = packet.decode() if packet else self._flushed()
+            except (FFmpegError, ValueError) as error:
+                self._fail(packet, reason(error))
+                yield None
+                if self._fruitless > FRUITLESS_MAX:
+                    if self.decoded:
+                        self.damage.end(
+                            f"given up behind {self._fruitless:,} pieces in a row without a frame"
+                        )
+                    return
+                continue
+            mended = self._mended()
+            for picture in pictures:
+                yield self._frame(picture, mended)
+                mended = ""
+                if self._is_over:
+                    return
+        self.at_end = not (self._groups and self._groups.is_over)
+
+    def _frame(self, picture: Any, mended: str) -> Decoded | None:
+        """Return a frame, None if it is not wanted or known to be wrong."""
+        self._fruitless = 0
+        self.decoded += 1
+        groups, clock = self._groups, self._clock
+        known = groups.planned.pop(picture.pts, None) if groups else None
+        if known is not None:
+            number, time_s, is_wanted = known
+        elif groups and groups.is_sure:
+            self.damage.leave_out(self.seen, clock.last_s, "a frame that belongs to no piece")
+            return None
+        else:
+            if groups:
+                groups.planned.clear()  # what has not come so far does not come any more
+            number, time_s = self._number(picture.pts), clock.read(picture)
+            if self._is_stalled():
+                return None
+            is_wanted = not picture.is_corrupt and self._selects(time_s)
+        if picture.is_corrupt:
+            self.damage.leave_out(number, time_s, mended or "the frame is damaged")
+            return None
+        if mended:
+            self.damage.mend(number, time_s, mended)
+        return Decoded(number, time_s, picture) if is_wanted and not self._is_over else None
+
+    def _number(self, pts: int | None) -> int:
+        """Return the number of the next frame, behind those that no frame could be made of."""
+        if self._failed and pts is not None:
+            self.seen += sum(each < pts for each in self._failed)
+            self._failed = [each for each in self._failed if each > pts]
+        self.seen += 1
+        return self.seen - 1
+
+    def _is_stalled(self) -> bool:
+        self._stalled = 0 if self._clock.advanced else self._stalled + 1
+        if self._stalled < STALLED_MAX:
+            return False
+        self.damage.end(
+            f"given up behind {self._stalled:,} frames in a row without a later time stamp"
+        )
+        self._is_over = True
+        return True
+
+    def _selects(self, time_s: float) -> bool:
+        if self._selection is None:
+            return True
+        self._is_over = self._selection.is_over(time_s)
+        return self._selection.takes(time_s)
+
+    def _plan(self, pts: int) -> Planned | None:
+        """Return what is known of the next frame; None if it and later ones are not wanted."""
+        number, time_s = self.seen, self._clock.at(pts)
+        self.seen += 1
+        if self._selection is None or self._selection.is_over(time_s):
+            return None
+        return Planned(number, time_s, self._selection.takes(time_s))
+
+    def _fail(self, packet: Any, why: str) -> None:
+        """Take that no frame could be made of a piece."""
+        self.last_error = why
+        self._fruitless += 1
+        pts = packet.pts if packet else None
+        known = self._groups.planned.get(pts) if self._groups and pts is not None else None
+        if known is not None:
+            self.damage.leave_out(known.number, known.time, why)
+            return
+        if self.decoded:
+            self.damage.leave_out(self.seen, self._clock.last_s, why)
+        if pts is not None and (self.decoded or self._is_whole):
+            self._failed.append(pts)
+
+    def _packets(self, look: Look | None) -> Iterator[Any]:
+        """Yield the packets of the video, over errors of reading, and None or an empty one last."""
+        errors = 0
+        is_first = True
+        while True:
+            try:
+                for packet in self._container.demux(self._stream):
+                    errors = 0
+                    if is_first:
+                        is_first = False
+                        self._is_whole = look is not None and piece_of(packet, look) is Piece.KEY
+                    yield packet
+            except (FFmpegError, OSError) as error:
+                errors += 1
+                why = reason_of_reading(error, self._timeout_s)
+                self.damage.leave_out(self.seen, self._clock.last_s, why)
+                if errors >= _READ_ERRORS_MAX or isinstance(error, OSError | ExitError):
+                    self.damage.end(f"cannot be read any further: {why}")
+                    yield None
+                    return
+            else:
+                return
+
+    def _flushed(self) -> Any:
+        """Return the frames that the codec holds, and have it begin anew."""
+        context = self._stream.codec_context
+        pictures = context.decode(None)
+        context.flush_buffers()
+        return pictures
+
+    def _mended(self) -> str:
+        """Return what the decoder says of parts that it filled in, since the last call."""
+        if not self._lines:
+            return ""
+        said = [text.strip() for _, _, text in self._lines if text.lstrip().startswith(_MENDED)]
+        self._lines.clear()
+        return said[0] if said else ""
+
+
+def reason(error: BaseException) -> str:
+    """Return what FFmpeg says, without its numbers."""
+    text = str(getattr(error, "strerror", None) or error)
+    log = getattr(error, "log", None)
+    if log:
+        text = f"{text} ({log[2].strip()})"
+    return " ".join(without_password(text).split())[:300].lower().rstrip(".")
+
+
+def reason_of_reading(error: BaseException, limit_s: float) -> str:
+    """Return why something could not be read within a limit of time."""
+    if isinstance(error, ExitError):
+        return f"nothing came for {limit_s:g} s"
+    return reason(error)

@@ -1,0 +1,212 @@
+"""Groups of frames that can be decoded by themselves: those without a wanted frame are not decoded.
+
+    packets ──▶ [ key, leading…, others… ] [ key, … ] ──▶ to the decoder: those of groups with a
+                 a group                                    wanted frame, up to the last one of them
+
+A group has the frames that are shown from its key frame up to that of the next group. Its packets
+are its key's and those behind, and those that lead the next group: they come behind that one's key,
+are shown before it, and need both groups. Which number and time each frame has shows from the
+packets; where one of them is not surely a single frame, all from its group on is decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from gepipe.video.piece import Piece
+
+#: What packets of a group may take before they have to be decoded.
+_HELD_BYTES_MAX: Final = 64 << 20
+_HELD_MAX: Final = 20_000
+
+
+class Planned(NamedTuple):
+    """A frame that is known before it is decoded.
+
+    Attributes:
+        number: Its number in the video.
+        time: In seconds.
+        wanted: Whether it was chosen.
+    """
+
+    number: int
+    time: float
+    wanted: bool
+
+
+@dataclass
+class _Group:
+    key: Any
+    leading: list[Any] = field(default_factory=list)
+    rest: list[Any] = field(default_factory=list)
+    shown: set[int] = field(default_factory=set)  # time stamps, without those of `leading`
+    last: int = 0  # the latest of them
+    head_fed: bool = False  # whether the decoder had its key and what leads it
+
+
+class Groups:
+    """Feeds a decoder.
+
+    Attributes:
+        planned: Frames to come, by time stamp.
+        is_sure: Whether those are all that come. Once false, frames that come and are not among
+            them have to be counted.
+        is_over: Whether a frame came behind which none is wanted.
+    """
+
+    def __init__(
+        self,
+        packets: Iterable[Any],
+        look: Callable[[Any], Piece],
+        plan: Callable[[int], Planned | None],
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            packets: The packets of the video; an empty one without a time stamp at the end.
+            look: Tells what a packet holds.
+            plan: Takes the time stamp of the next frame as it is shown, and tells what is known of
+                it; None if no further one is wanted.
+        """
+        self.planned: dict[int, Planned] = {}
+        self.is_sure = True
+        self._packets = iter(packets)
+        self._look = look
+        self._plan = plan
+        self._group: _Group | None = None
+        self._next: _Group | None = None  # of which only what leads it has come
+        self._decoding = False  # whether the decoder has had all before this group
+        self.is_over = False
+        self._held_bytes = self._held = 0
+
+    def feed(self) -> Iterator[Any]:
+        """Yield packets to decode, False where the decoder is to begin anew, True as life sign."""
+        for packet in self._packets:
+            yield True
+            if not packet or (not packet.size and packet.pts is None):
+                yield from self._finish(packet)
+                return
+            piece = self._look(packet)
+            if self._ends_head(piece, packet):
+                yield from self._close()
+                if self.is_over:
+                    return
+            if not self._take(piece, packet):
+                self.is_sure = False
+                yield from self._waiting()
+                yield packet
+                yield from self._packets
+                return
+
+    def _ends_head(self, piece: Piece, packet: Any) -> bool:
+        """Whether all has come of what leads the next group."""
+        return self._next is not None and (
+            piece in (Piece.KEY, Piece.HIDDEN)
+            or (piece is Piece.FRAME and packet.pts > self._next.key.pts)
+        )
+
+    def _take(self, piece: Piece, packet: Any) -> bool:
+        """Put a packet where it belongs; False if that is not sure."""
+        self._held += 1
+        self._held_bytes += packet.size
+        if piece is Piece.UNSURE or self._held > _HELD_MAX or self._held_bytes > _HELD_BYTES_MAX:
+            return False
+        if piece is Piece.KEY:
+            return self._begin(packet)
+        if self._group is None:
+            return False
+        if piece is Piece.HIDDEN:
+            self._group.rest.append(packet)
+            return True
+        return self._add(self._group, piece, packet)
+
+    def _begin(self, packet: Any) -> bool:
+        pts, is_shown = packet.pts, not packet.is_discard
+        if self._group is not None and pts <= self._group.last:
+            return False
+        group = _Group(packet, shown={pts} if is_shown else set(), last=pts)
+        if self._group is None:
+            self._group = group
+        else:
+            self._next = group
+        return True
+
+    def _add(self, group: _Group, piece: Piece, packet: Any) -> bool:
+        pts = packet.pts
+        if pts <= group.key.pts or pts in group.shown:
+            return False
+        # What is shown earlier than its time stamp says is of a codec whose order is another one.
+        last = group.last if self._next is None else self._next.key.pts
+        if pts == last or (pts > last and (piece is Piece.BETWEEN or self._next is not None)):
+            return False
+        if not packet.is_discard:
+            group.shown.add(pts)
+        if self._next is not None:
+            self._next.leading.append(packet)
+        else:
+            group.rest.append(packet)
+            group.last = max(group.last, pts)
+        return True
+
+    def _close(self) -> Iterator[Any]:
+        """Decide on the group, all frames of which are known, and go on to the next."""
+        group, following = self._group, self._next
+        assert group is not None
+        wanted = self._choose(group)
+        packets = [] if group.head_fed else [group.key]
+        if self._decoding and not group.head_fed:
+            packets += group.leading
+        packets += group.rest
+        if following is not None and wanted.intersection(each.pts for each in following.leading):
+            packets += [following.key, *following.leading]
+            following.head_fed = True
+        last = max(
+            (place for place, packet in enumerate(packets) if packet.pts in wanted),
+            default=-1,
+        )
+        yield from packets[: last + 1]
+        if last >= 0:
+            self._decoding = True
+        if self._decoding and (self.is_over or last + 1 < len(packets)):
+            yield False
+            self._decoding = False
+            if following is not None:
+                following.head_fed = False
+        if not self._decoding:
+            self.planned.clear()
+        self._group, self._next = following, None
+        self._held = self._held_bytes = 0
+        if following is not None:
+            held = (following.key, *following.leading)
+            self._held, self._held_bytes = len(held), sum(packet.size for packet in held)
+
+    def _choose(self, group: _Group) -> set[int]:
+        wanted = set()
+        for pts in sorted(group.shown):
+            planned = self._plan(pts)
+            if planned is None:
+                self.is_over = True
+                break
+            self.planned[pts] = planned
+            if planned.wanted:
+                wanted.add(pts)
+        return wanted
+
+    def _waiting(self) -> Iterator[Any]:
+        """Yield all that was held back."""
+        if (group := self._group) is not None:
+            if not group.head_fed:
+                yield group.key
+                yield from group.leading if self._decoding else ()
+            yield from group.rest
+            if self._next is not None:
+                yield self._next.key
+                yield from self._next.leading
+
+    def _finish(self, last: Any) -> Iterator[Any]:
+        while self._group is not None and not self.is_over:
+            yield from self._close()
+        if self._decoding:
+            yield last
