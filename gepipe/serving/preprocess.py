@@ -14,9 +14,9 @@ from gepipe.pipeline import meta as metas
 from gepipe.pipeline.bodies import PreBody
 from gepipe.serving.bundle import load_bundle
 from gepipe.serving.declared import spec_of
+from gepipe.serving.inbox import InboxReader
 from gepipe.serving.itemmeta import META, to_json
 from gepipe.serving.merging import checked_rows
-from gepipe.serving.payloads import PayloadReader, to_payload
 from gepipe.serving.replies import RowFailed
 from gepipe.serving.request import rows_of
 from gepipe.serving.settings import parameters_of
@@ -47,7 +47,7 @@ class Preprocess(Step):
         self._start(
             "pre",
             pre.name,
-            PreBody(PayloadReader(), plan_pre(pre.ops)),
+            PreBody(InboxReader(), plan_pre(pre.ops)),
             specs=specs,
             limit_s=pre.timeout,
             workers=count_of(texts, "workers", 1),
@@ -71,7 +71,7 @@ class Preprocess(Step):
             made = {each.name: np.empty((count, *each.shape), each.dtype) for each in self._specs}
         for first in range(0, count, ROWS):
             part = values[first : first + ROWS]
-            for row, result in enumerate(process.work([to_payload(v) for v in part]), first):
+            for row, result in enumerate(process.work(process.hand_over(part)), first):
                 if not isinstance(result, bytes):
                     raise RowFailed(row, count, ItemError(result.kind, result.text))
                 texts[row, 0] = to_json(metas.decode(result))

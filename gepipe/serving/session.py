@@ -135,15 +135,16 @@ class Session:
         source: int | tuple[int, ...] = 0
         if lent is not None:
             source = lent.offsets
-            self._lend(lent.memory)
+            self._lend("lent", lent.memory)
         busy_ns, (result,) = self._ask(source, 0, first, last, (), self._tickets + 1, None)
         return busy_ns, None if isinstance(result, bytes) else Fault(*result)
 
-    def work(self, items: Sequence[Any]) -> list[bytes | Fault]:
+    def work(self, items: Sequence[Any], memory: SharedBuffer | None = None) -> list[bytes | Fault]:
         """Write items into the first rows of the slot, or read them from there.
 
         Args:
             items: Of pre their payloads, of post what was noted about them.
+            memory: What the payloads point into, if they do.
 
         Returns:
             What the operators return for each, or what went wrong with it.
@@ -151,15 +152,17 @@ class Session:
         Raises:
             SessionLost: The process ended, or exceeded its limit and was killed.
         """
+        if memory is not None:
+            self._lend("memory", memory)
         count = len(items)
         seqs = (self._tickets + 1,) * count
         _, results = self._ask(0, tuple(range(count)), seqs, tuple(items), None)
         return [each if isinstance(each, bytes) else Fault(*each) for each in results]
 
-    def _lend(self, memory: SharedBuffer) -> None:
-        """Hand over memory that rows lie in, unless the process has it."""
+    def _lend(self, kind: str, memory: SharedBuffer) -> None:
+        """Hand over memory that rows or payloads lie in, unless the process has it."""
         if memory is not self._lent:
-            self._process.channel.send_shared(("lent", memory.nbytes), [memory.fd])
+            self._process.channel.send_shared((kind, memory.nbytes), [memory.fd])
             self._lent = memory
 
     def _ask(self, *question: Any) -> tuple[int, list[Any]]:

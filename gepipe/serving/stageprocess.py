@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gepipe.errors import ItemError
 from gepipe.pipeline.crews import worker_environment
 from gepipe.runtime.memory import SharedBuffer, SlotLayout, Slots
+from gepipe.serving.inbox import Inbox
 from gepipe.serving.session import Session, SessionLost
 from gepipe.serving.wanted import Wanted
 
@@ -54,6 +55,7 @@ class StageProcess:
         layout = SlotLayout.of(tuple(specs), ROWS)
         self._link = SharedBuffer.create(layout.slot_nbytes), layout
         self._slots = Slots(*self._link)
+        self._inbox = Inbox()
         self._session: Session | None = self._start()
 
     def open(self) -> None:
@@ -66,6 +68,14 @@ class StageProcess:
             self._session = self._start()
         self._session.open()
         self._session.attach([self._link], self._limit_s)
+
+    def hand_over(self, values: Sequence[bytes | NDArray[Any]]) -> Sequence[Any]:
+        """Put the items of pre where it reads them; return their payloads, for `work`.
+
+        Raises:
+            BackendError: There is not enough memory.
+        """
+        return self._inbox.put(values)
 
     def work(self, items: Sequence[Any], tries: int = _TRIES) -> Sequence[bytes | Fault]:
         """Have items written into the rows, or read from them.
@@ -87,7 +97,7 @@ class StageProcess:
             assert self._session is not None
             began = time.monotonic()
             try:
-                results = self._session.work(items)
+                results = self._session.work(items, self._inbox.buffer)
             except SessionLost as lost:
                 session, self._session = self._session, None
                 session.close()
@@ -118,6 +128,7 @@ class StageProcess:
         """End the process and free the rows."""
         if self._session is not None:
             self._session.close()
+        self._inbox.close()
         del self._slots
         try:
             self._link[0].close()
