@@ -17,20 +17,38 @@ from gepipe.triton.lint import lint
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "triton"
-MODEL = ROOT / "samples/models/efficientnet_lite0.onnx"
-LABELS = ROOT / "samples/models/imagenet_labels.json"
-pytestmark = pytest.mark.skipif(not MODEL.exists(), reason="run `make samples` first")
+SAMPLES = ROOT / "samples/models"
 CASES = {
-    "ensemble": ({}, ()),
-    "fused": ({"layout": "fused"}, ()),
-    "npu_ge": ({"target": "npu_ge"}, ("inference.devices=[0, 1]", "inference.precision=fp16")),
-    "latency": ({}, ("profile=latency", "preprocess.batch_size=auto")),
+    "ensemble": ("classify", {}, ()),
+    "fused": ("classify", {"layout": "fused"}, ()),
+    "npu_ge": (
+        "classify",
+        {"target": "npu_ge"},
+        ("inference.devices=[0, 1]", "inference.precision=fp16"),
+    ),
+    "latency": ("classify", {}, ("profile=latency", "preprocess.batch_size=auto")),
+    "chain": ("detect-classify", {}, ()),
+}
+#: What is copied as it is, by the end of its path.
+COPIES = {
+    "classify": {
+        "/model.onnx": "efficientnet_lite0.onnx",
+        "/imagenet_labels.json": "imagenet_labels.json",
+    },
+    "detect-classify": {
+        "/model1/model.onnx": "nanodet_g.onnx",
+        "/model2/model.onnx": "efficientnet_lite0.onnx",
+        "/imagenet_labels.json": "imagenet_labels.json",
+        "/coco_labels.json": "coco_labels.json",
+    },
 }
 
 
 def exported(folder: Path, case: str) -> dict[str, bytes]:
-    options, overrides = CASES[case]
-    spec = load(ROOT / "pipelines/classify.yaml", overrides)
+    pipeline, options, overrides = CASES[case]
+    if not all((SAMPLES / name).exists() for name in COPIES[pipeline].values()):
+        pytest.skip("run `make samples` first")
+    spec = load(ROOT / f"pipelines/{pipeline}.yaml", overrides)
     export(spec, folder, **options)
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
@@ -48,9 +66,9 @@ def _same_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_an_export_is_byte_for_byte_what_it_was(case: str, tmp_path: Path) -> None:
     made = exported(tmp_path / "models", case)
-    for name, source in (("model.onnx", MODEL), ("imagenet_labels.json", LABELS)):
-        (copy,) = [path for path in made if path.endswith(f"/{name}")]
-        assert made.pop(copy) == source.read_bytes()
+    for end, source in COPIES[CASES[case][0]].items():
+        (copy,) = [path for path in made if path.endswith(end)]
+        assert made.pop(copy) == (SAMPLES / source).read_bytes()
 
     if os.environ.get("GEPIPE_GOLDEN") == "write":
         for name, content in made.items():

@@ -28,6 +28,18 @@ from gepipe.triton.config import ModelConfig, Tensor, config_text
 from tests.support import doubling_model
 from tests.unit.serving.plans import message_of, parameters_of, plan_of
 
+CHAIN = loads(
+    """
+name: tiny
+stages:
+  - {name: preprocess, ops: [decode_image, to_tensor]}
+  - {name: detect, role: infer}
+  - {name: cut, role: mid, ops: [yolo, crop, to_tensor]}
+  - {name: read, role: infer}
+  - {name: postprocess, ops: [top_k]}
+"""
+)
+
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
@@ -138,6 +150,53 @@ def test_weights_that_atc_left_beside_an_om_come_along(tmp_path: Path) -> None:
 
     assert files["tiny/1/model.om"] == om
     assert files["tiny/1/weight/abc"] == tmp_path / "weight" / "abc"
+
+
+def test_models_of_a_chain_lie_apart_with_what_belongs_to_each(tmp_path: Path) -> None:
+    import onnx
+
+    models = {}
+    for stage in ("detect", "read"):
+        (tmp_path / stage).mkdir()
+        models[stage] = path = doubling_model(tmp_path / stage / "net.onnx")
+        onnx.save(
+            onnx.load(str(path)),
+            str(path),
+            save_as_external_data=True,
+            location="net.weights",
+            size_threshold=0,
+            convert_attribute=False,
+        )
+    plan = dataclasses.replace(plan_of(models["detect"]), spec=CHAIN, models=models)
+
+    files, _ = fused_files(plan, 1)
+
+    assert {name: file for name, file in files.items() if "/net" in name or "/model" in name} == {
+        "tiny/1/model.py": files["tiny/1/model.py"],
+        "tiny/1/model1/model.onnx": models["detect"],
+        "tiny/1/model1/net.weights": tmp_path / "detect/net.weights",
+        "tiny/1/model2/model.onnx": models["read"],
+        "tiny/1/model2/net.weights": tmp_path / "read/net.weights",
+    }
+    text = files["tiny/1/pipeline.yaml"]
+    assert isinstance(text, bytes)
+    spec = loads(text.decode())
+    assert [leg.infer.model for leg in spec.legs] == [
+        Path("model1/model.onnx"),
+        Path("model2/model.onnx"),
+    ]
+
+
+def test_a_model_that_a_chain_runs_twice_is_there_once(model: Path) -> None:
+    models = {"detect": model, "read": model}
+    plan = dataclasses.replace(plan_of(model), spec=CHAIN, models=models)
+
+    files, _ = fused_files(plan, 1)
+
+    assert [name for name, file in files.items() if file == model] == ["tiny/1/model.onnx"]
+    text = files["tiny/1/pipeline.yaml"]
+    assert isinstance(text, bytes)
+    assert [leg.infer.model for leg in loads(text.decode()).legs] == [Path("model.onnx")] * 2
 
 
 def test_weights_outside_the_models_folder_are_refused(

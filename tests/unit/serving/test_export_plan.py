@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gepipe.errors import ExportError
+from gepipe.serving.export import export
 from gepipe.serving.export_plan import plan_export
-from gepipe.spec.load import loads
+from gepipe.spec.load import load, loads
+from tests.support import ROOT
 from tests.unit.serving.plans import YAML
 
 
@@ -17,3 +19,19 @@ def test_an_operator_that_keeps_a_state_is_refused(tmp_path) -> None:
 
     with pytest.raises(ExportError, match="postprocess: track keeps a state from item to item"):
         plan_export(spec)
+
+
+@pytest.mark.parametrize("name", ["ocr", "detect-classify"])
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"layout": "ensemble"}, r"layout ensemble: 'chain' has several models \(.*--layout fused"),
+        ({"target": "npu_ge"}, r"target npu_ge: 'chain' has several models \(.*--target ge"),
+    ],
+)
+def test_steps_of_a_server_cannot_split_items(tmp_path, name, options, what) -> None:
+    spec = load(ROOT / f"pipelines/{name}.yaml", ("name=chain",))
+
+    with pytest.raises(ExportError, match=what):
+        export(spec, tmp_path / "models", **options)
+    assert not (tmp_path / "models").exists()
