@@ -154,6 +154,12 @@ def _given(spec: PipelineSpec, inputs: Sequence[TensorSpec]) -> Tensor:
     if ops and isinstance(ops[0], DecodeImage):
         return Tensor("IMAGE", "STRING", (1,))
     if ops and isinstance(ops[0], Python | Tokenize):
+        if spec.mids:
+            raise ExportError(
+                f"{spec.pre.name}: begins with {ops[0].title}, and parts are cut out of what "
+                "clients send: what it makes of that does not reach those who cut; begin with "
+                "`- decode_image` and put it behind"
+            )
         return Tensor("INPUT", "STRING", (1,))
     if ops:
         raise ExportError(
@@ -166,7 +172,14 @@ def _given(spec: PipelineSpec, inputs: Sequence[TensorSpec]) -> Tensor:
             f"{spec.pre.name}: has no operators, but the model takes {names}; begin with a "
             "`- python:` operator that returns a dict of them"
         )
-    tensor = tensor_of(inputs[0])
+    row = inputs[0]
+    if spec.mids and (row.dtype != "uint8" or len(row.shape) != 3):
+        raise ExportError(
+            f"{spec.pre.name}: has no operators, and parts are cut out of what clients send: "
+            f"expected 8-bit pictures of height, width and channels, but the model takes {row}; "
+            "begin with `- decode_image`"
+        )
+    tensor = tensor_of(row)
     return Tensor("INPUT", tensor.data_type, tensor.dims)
 
 

@@ -6,8 +6,10 @@ import pytest
 
 from gepipe.errors import ExportError
 from gepipe.serving.export import export
-from gepipe.serving.export_plan import plan_export
+from gepipe.serving.export_plan import _given, plan_export
 from gepipe.spec.load import load, loads
+from gepipe.tensors import TensorSpec
+from gepipe.triton.config import Tensor
 from tests.support import ROOT
 from tests.unit.serving.plans import YAML
 
@@ -35,3 +37,33 @@ def test_steps_of_a_server_cannot_split_items(tmp_path, name, options, what) -> 
     with pytest.raises(ExportError, match=what):
         export(spec, tmp_path / "models", **options)
     assert not (tmp_path / "models").exists()
+
+
+@pytest.mark.parametrize(
+    ("ops", "row", "what"),
+    [
+        ("{python: 'json:loads'}", (8, 8, 3), "begins with python.*does not reach those who cut"),
+        ("", (3, 8, 8, 3), "expected 8-bit pictures of height, width and channels, but the model"),
+    ],
+)
+def test_parts_are_cut_out_of_what_clients_send(ops, row, what) -> None:
+    spec = loads(
+        f"stages: [{{name: preprocess, ops: [{ops}]}}, {{name: look, role: infer}}, "
+        "{name: cut, role: mid, ops: [yolo, crop]}, {name: read, role: infer}, "
+        "{name: postprocess}]"
+    )
+
+    with pytest.raises(ExportError, match=what):
+        _given(spec, [TensorSpec("x", "uint8", row)])
+
+
+def test_clients_send_pictures_where_the_first_model_takes_them() -> None:
+    spec = loads(
+        "stages: [{name: preprocess}, {name: look, role: infer}, "
+        "{name: cut, role: mid, ops: [yolo, crop]}, {name: read, role: infer}, "
+        "{name: postprocess}]"
+    )
+
+    given = _given(spec, [TensorSpec("x", "uint8", (8, 8, 3))])
+
+    assert given == Tensor("INPUT", "UINT8", (8, 8, 3))
