@@ -141,7 +141,7 @@ class Backend:
             self._dispatcher = Dispatcher(
                 RequestQueue(settings.queue, settings.max_wait_s, self._places[0].host.info.gears),
                 [partial(self._answer, place, kept=True) for place in self._places],
-                capacity=self._capacity,
+                capacity=lambda: self._capacity,
                 merged=self._merged,
                 tell=OpenRequests(args).tell,
             )

@@ -35,7 +35,7 @@ class Dispatcher:
         waiting: RequestQueue,
         answers: Sequence[Callable[[Sequence[Query]], Sequence[Any]]],
         *,
-        capacity: int,
+        capacity: Callable[[], int],
         merged: bool,
         tell: Callable[[int], None],
         senders: int = _SENDERS,
@@ -46,7 +46,7 @@ class Dispatcher:
             waiting: Where requests wait.
             answers: For each thread what executes a batch and returns a response for each of its
                 requests; never raises.
-            capacity: Rows of a batch.
+            capacity: Returns the rows of the next batch.
             merged: Whether several requests may share a batch.
             tell: Told now and then how many requests were taken and are not answered.
             senders: Threads that send answers; with 0 each thread sends its own, so that what a
@@ -109,7 +109,7 @@ class Dispatcher:
             thread.join()
 
     def _work(self, answer: Callable[[Sequence[Query]], Sequence[Any]]) -> None:
-        while queries := self._waiting.take(self._capacity, merged=self._merged):
+        while queries := self._waiting.take(self._capacity(), merged=self._merged):
             for query, response in zip(queries, answer(queries), strict=True):
                 self.reply(query, response)
             self._count(-len(queries))

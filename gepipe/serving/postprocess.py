@@ -34,21 +34,27 @@ _PARAMETERS: Final = ("workers",)
 #: What comes here was let in by the steps before; refused now, their work would be lost.
 _UNBOUNDED: Final = sys.maxsize
 
+#: Rows that a worker may be given at a time, if they are no larger than that.
+_ROWS: Final = 32
+_ROWS_NBYTES: Final = 4 << 20
+
 
 class Postprocess(Step):
     """Turns each row of the model's outputs into a result."""
 
     def _open(self, folder: Path, config: Mapping[str, Any], tell: Callable[[int], None]) -> None:
         spec = load_bundle(folder)
+        specs = [spec_of("input", entry) for entry in config["input"] if entry["name"] != META]
         self._infer = spec.infer.name
         self._start(
             "post",
             spec.post.name,
             PostBody(plan_post(spec.post.ops), encode_json, spec.infer.nan),
-            specs=[spec_of("input", entry) for entry in config["input"] if entry["name"] != META],
+            specs=specs,
             limit_s=spec.post.timeout,
             workers=count_of(parameters_of(config, _PARAMETERS), "workers", 1),
             queue=_UNBOUNDED,
+            rows=max(ROWS, min(_ROWS, _ROWS_NBYTES // max(1, sum(each.nbytes for each in specs)))),
             merged=True,  # they come a batch at a time, and each takes little
             tell=tell,
         )
@@ -87,8 +93,8 @@ class Postprocess(Step):
     ) -> Mapping[str, NDArray[Any]]:
         notes = _notes(arrays.get(META), count)
         results: list[bytes | Fault] = []
-        for first in range(0, count, ROWS):
-            part = notes[first : first + ROWS]
+        for first in range(0, count, self._rows):
+            part = notes[first : first + self._rows]
             process.fill({s.name: arrays[s.name][first : first + len(part)] for s in self._specs})
             results += process.work(part)
         return _result(results)

@@ -37,8 +37,15 @@ class StageProcess:
         wanted: Looks whether requests are still worth its time.
     """
 
-    def __init__(
-        self, role: Role, stage: str, body: bytes, specs: Sequence[TensorSpec], limit_s: float
+    def __init__(  # noqa: PLR0913 - what it is made of
+        self,
+        role: Role,
+        stage: str,
+        body: bytes,
+        specs: Sequence[TensorSpec],
+        limit_s: float,
+        *,
+        rows: int = ROWS,
     ) -> None:
         """Start the process; `open` waits for it.
 
@@ -48,11 +55,12 @@ class StageProcess:
             body: The pickled `Writer` or `Reader`, see `gepipe.runtime.worker`.
             specs: Row specs of what it writes or reads.
             limit_s: How long one item may take.
+            rows: What it is given at a time, at most.
         """
         self.wanted = Wanted()
         self._role = role
         self._stage, self._body, self._limit_s = stage, body, limit_s
-        layout = SlotLayout.of(tuple(specs), ROWS)
+        layout = SlotLayout.of(tuple(specs), rows)
         self._link = SharedBuffer.create(layout.slot_nbytes), layout
         self._slots = Slots(*self._link)
         self._inbox = Inbox()
@@ -81,7 +89,8 @@ class StageProcess:
         """Have items written into the rows, or read from them.
 
         Args:
-            items: `ROWS` at most: of pre their payloads, of post what was noted about them.
+            items: As many as there are rows, at most: of pre their payloads, of post what was noted
+                about them.
             tries: Workers that they may end.
 
         Returns:

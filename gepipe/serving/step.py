@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gepipe.errors import ConfigError, GepipeError
 from gepipe.pipeline.crews import pickled
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
     from gepipe.runtime.events import Role
     from gepipe.tensors import TensorSpec
+
+#: How long rows that are worked on together may take; a few are, however long they take.
+_TURN_S: Final = 0.005
+_QUICK_S: Final = 1e-6
 
 
 class Step(ABC):
@@ -103,16 +107,17 @@ class Step(ABC):
         limit_s: float,
         workers: int,
         queue: int,
+        rows: int = ROWS,
         merged: bool = False,
         tell: Callable[[int], None],
     ) -> None:
-        self._stage, self._specs = stage, specs
+        self._stage, self._specs, self._rows = stage, specs, rows
         start_server(PRELOAD)
         dumped = pickled(body, stage)
         self._processes: list[StageProcess] = []
         try:
             for _ in range(workers):
-                self._processes.append(StageProcess(role, stage, dumped, specs, limit_s))
+                self._processes.append(StageProcess(role, stage, dumped, specs, limit_s, rows=rows))
             for process in self._processes:
                 process.open()
         except BaseException:
@@ -122,11 +127,16 @@ class Step(ABC):
         self._dispatcher = Dispatcher(
             RequestQueue(queue),
             [partial(self._answer, process) for process in self._processes],
-            capacity=ROWS if merged else 1,
+            capacity=self._rows_at_once if merged else lambda: 1,
             merged=merged,
             tell=tell,
             senders=0,
         )
+
+    def _rows_at_once(self) -> int:
+        """Return how many rows are worked on together: what comes meanwhile waits for them."""
+        row_s = max(process.wanted.row_s for process in self._processes)
+        return max(ROWS, min(self._rows, int(_TURN_S / max(row_s, _QUICK_S))))
 
     def _answer(self, process: StageProcess, queries: Sequence[Query]) -> list[Any]:
         return [

@@ -15,19 +15,23 @@ _WORTH_ASKING_S: Final = 0.005
 
 
 class Wanted:
-    """Looks whether requests are still wanted. Used by one thread."""
+    """Looks whether requests are still wanted. Used by one thread.
+
+    Attributes:
+        row_s: How long a row has taken last.
+    """
 
     def __init__(self) -> None:
-        self._row_s = math.inf
+        self.row_s = math.inf
 
     def worked(self, rows: int, seconds: float) -> None:
         """Take note of how long so many rows have taken."""
-        self._row_s = seconds / max(rows, 1)
+        self.row_s = seconds / max(rows, 1)
 
     def refusal(self, query: Query) -> ItemError | None:
         """Return why a request need not be worked on, or None."""
         if overdue := query.overdue():
             return overdue
-        if query.rows * self._row_s >= _WORTH_ASKING_S and query.request.is_cancelled():
+        if query.rows * self.row_s >= _WORTH_ASKING_S and query.request.is_cancelled():
             return ItemError(CANCELLED, CANCELLED_TEXT)
         return None
