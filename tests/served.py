@@ -48,7 +48,7 @@ def texts(name: str, rows: list[bytes]) -> grpc.InferInput:
 
 def over_grpc(server: Server, model: str, name: str, rows: list[bytes]) -> list[Any]:
     client = grpc.InferenceServerClient(f"127.0.0.1:{server.ports['grpc']}")
-    result = client.infer(model, [texts(name, rows)], client_timeout=30)
+    result = client.infer(model, [texts(name, rows)], client_timeout=60)
     client.close()
     return records(result)
 
@@ -61,7 +61,7 @@ def over_http(server: Server, model: str, name: str, rows: list[bytes]) -> list[
     headers = {"Inference-Header-Content-Length": str(len(head)), "Connection": "close"}
     url = f"http://127.0.0.1:{server.ports['http']}/v2/models/{model}/infer"
     request = urllib.request.Request(url, head + data, headers)
-    with urllib.request.urlopen(request, timeout=30) as reply:
+    with urllib.request.urlopen(request, timeout=60) as reply:
         (output,) = json.load(reply)["outputs"]
     return [json.loads(each) for each in output["data"]]
 
@@ -83,7 +83,7 @@ class Client:
     def ask(self, model: str, *rows: bytes, **more: Any) -> tuple[int, Any]:
         number = len(self.given)
         self.given[number] = None
-        more = {"client_timeout": 30, **more}
+        more = {"client_timeout": 100, **more}
         return number, self.library.async_infer(
             model, [texts(self._name, list(rows))], partial(self._take, number), **more
         )
@@ -94,7 +94,7 @@ class Client:
             self.order.append(number)
             self._changed.notify_all()
 
-    def wait(self, *calls: tuple[int, Any], deadline_s: float = 30.0) -> list[Any]:
+    def wait(self, *calls: tuple[int, Any], deadline_s: float = 60.0) -> list[Any]:
         wanted = [number for number, _ in calls] or list(self.given)
         with self._changed:
             assert self._changed.wait_for(

@@ -321,14 +321,14 @@ def test_executions_take_as_long_as_the_profile_says(make: Callable[..., Card]) 
 
 
 def test_copies_overlap_executions(make: Callable[..., Card]) -> None:
-    card = make(latency_ms=60, copy={"gb_per_s": 0.001, "latency_us": 0}).open()
+    card = make(latency_ms=400, copy={"gb_per_s": 0.001, "latency_us": 0}).open()
     model, rt = card.loaded("timing"), card.acl.rt
     copy = card.ok(rt.create_stream())
-    size = 60_000  # 60 ms
+    size = 400_000  # 400 ms
     ptr, host = card.device(size), card.pinned(size)
     began = card.machine.schedule.now()
     card.ok(model.execute_async(card.stream))
     card.ok(rt.memcpy_async(ptr, size, host, size, H2D, copy))
     for stream in (card.stream, copy):
         card.ok(rt.synchronize_stream(stream))
-    assert card.machine.schedule.now() - began < 0.1
+    assert card.machine.schedule.now() - began < 0.7

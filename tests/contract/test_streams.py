@@ -80,7 +80,7 @@ def test_waiting_too_long_for_a_stream_is_507046(make: Callable[..., Card]) -> N
 
 
 def test_the_gil_is_free_while_a_stream_is_waited_for(make: Callable[..., Card]) -> None:
-    card = make(latency_ms=50).open()
+    card = make(latency_ms=400).open()
     model = card.loaded("timing")
     turns = 0
     stop = threading.Event()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gepipe.errors import ConfigError, ExportError
+from gepipe.errors import ConfigError
 from tests.chains import BROKEN, SLOW, files, mean_model
 from tests.support import ROOT, family_of, is_alive, wait_until
 
@@ -50,7 +50,7 @@ pipeline:
 @pytest.fixture
 def folder(tmp_path):
     mean_model(tmp_path / "mean.onnx")
-    paths = files(tmp_path / "in", [[SLOW, number % 50, 2] for number in range(60)])
+    paths = files(tmp_path / "in", [[SLOW, number % 50, 2] for number in range(150)])
     (tmp_path / "list.txt").write_text("\n".join(paths))
     (tmp_path / "two.yaml").write_text(YAML.format(folder=tmp_path))
     return tmp_path
@@ -78,7 +78,7 @@ def test_a_run_that_is_ended_goes_on_where_it_stopped(folder, signum) -> None:
     process = begun(folder)
     family = family_of(process.pid)
     os.kill(process.pid, signum)
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     wait_until(lambda: not any(map(is_alive, family)))
     some = (folder / "out.jsonl").read_bytes()
 
@@ -90,7 +90,7 @@ def test_a_run_that_is_ended_goes_on_where_it_stopped(folder, signum) -> None:
     assert made == (folder / "whole.jsonl").read_bytes()
     assert made.startswith(some[: some.rfind(b"\n") + 1])
     assert len(some) < len(made)
-    assert json.loads(again.stdout)["items"] == 60
+    assert json.loads(again.stdout)["items"] == 150
 
 
 def test_the_summary_names_all_stages_and_counts_parts(folder) -> None:
@@ -136,7 +136,7 @@ def test_check_and_plan_tell_of_each_model(folder) -> None:
     planned = gepipe("plan", folder / "two.yaml")
     facts = json.loads(gepipe("plan", folder / "two.yaml", "--json").stdout)
 
-    assert (checked.returncode, found["errors"], found["input_count"]) == (0, [], 60)
+    assert (checked.returncode, found["errors"], found["input_count"]) == (0, [], 150)
     assert list(found["models"]) == ["look", "read"]
     assert "look: model takes x float32 [3, 4, 4]" in found["notes"]
     for line in (
@@ -246,17 +246,9 @@ def test_what_failed_before_a_run_went_on_is_not_counted_as_its_own(folder) -> N
     assert "2 parts of 2 results of this run failed" in told.stdout
 
 
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        (("triton", "export", "{}", "{}.models"), "export each model with the stages around it"),
-        (("compare", "{}"), "compared at a time"),
-        (("run", "{}", "--via", "localhost:1"), "leave --via out"),
-    ],
-)
-def test_what_takes_one_model_only_says_so(folder, command, said) -> None:
-    told = gepipe(*(each.format(folder / "two.yaml") for each in command))
+def test_what_takes_one_model_only_says_so(folder) -> None:
+    told = gepipe("compare", folder / "two.yaml")
 
-    assert told.returncode in (ConfigError.exit_code, ExportError.exit_code)
+    assert told.returncode == ConfigError.exit_code
     assert "two: has several models (look, read)" in told.stderr
-    assert said in told.stderr
+    assert "compared at a time" in told.stderr

@@ -157,7 +157,7 @@ def fill(made: Repository, tmp: Path) -> None:
     )
     convert_onnx(folder / "model.om", graph, gears=Gears("batch", ((1,), (4,), (8,))))
 
-    made.card("busy", "devices: 1\nlatency_ms: 100")  # the environment says to use it
+    made.card("busy", "devices: 1\nlatency_ms: 400")  # the environment says to use it
     lasting_model(
         made.add(
             "busy",
@@ -169,7 +169,7 @@ def fill(made: Repository, tmp: Path) -> None:
     queue = parameter("max_queue_size", "12")
     lasting_model(made.add("own", "max_batch_size: 4", NPU, queue, XY) / "model.om")
     pair = (
-        made.card("pair", "devices: 2\nlatency_ms: {1: 400, 4: 400}"),
+        made.card("pair", "devices: 2\nlatency_ms: {1: 1000, 4: 1000}"),
         parameter("device_ids", "0,1"),
     )
     lasting_model(made.add("pair", "max_batch_size: 4", NPU, *pair, queue, XY) / "model.om")
@@ -181,7 +181,7 @@ def fill(made: Repository, tmp: Path) -> None:
         ("hangs", "{call: mdl.execute_async, at: 2, times: 9999, hang: true}"),
     ):
         card = made.card(name, f"devices: 1\nlatency_ms: 1\nfaults: [{fault}]")
-        folder = made.add(name, "max_batch_size: 4", card, NPU, parameter("timeout", "300ms"), XY)
+        folder = made.add(name, "max_batch_size: 4", card, NPU, parameter("timeout", "1.5s"), XY)
         lasting_model(folder / "model.om")
 
 
@@ -258,7 +258,7 @@ def infer(server: Server, model: str, outputs=(), parameters=None, /, **inputs) 
     else:
         asked["parameters"]["binary_data_output"] = True
     head = json.dumps(asked).encode()
-    connection = http.client.HTTPConnection("127.0.0.1", server.ports["http"], timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", server.ports["http"], timeout=60)
     try:
         connection.request(
             "POST",
@@ -301,7 +301,7 @@ def rows(count: int, first: float = 0) -> np.ndarray:
 def metric(server: Server, name: str, **labels: str) -> float:
     """Return the sum of a metric's values that bear all the labels."""
     url = f"http://127.0.0.1:{server.ports['metrics']}/metrics"
-    with urllib.request.urlopen(url, timeout=5) as page:
+    with urllib.request.urlopen(url, timeout=60) as page:
         lines = page.read().decode().splitlines()
     wanted = [f'{key}="{value}"' for key, value in labels.items()]
     return sum(
@@ -389,7 +389,7 @@ def over_grpc(server: Server, model: str, **inputs: np.ndarray) -> grpc.InferRes
         tensors.append(grpc.InferInput(name, list(array.shape), kind))
         tensors[-1].set_data_from_numpy(array)
     try:
-        return client.infer(model, tensors, client_timeout=30)
+        return client.infer(model, tensors, client_timeout=60)
     finally:
         client.close()
 
@@ -495,7 +495,7 @@ def test_card_that_always_hangs_fails_each_request_within_its_limit(server) -> N
     for _ in range(2):
         begin = time.monotonic()
         answer = infer(server, "hangs", x=rows(1))
-        assert time.monotonic() - begin < 8
+        assert time.monotonic() - begin < 30
         assert answer.status == 503
         assert answer.error.startswith("hangs: timeout: ")
     assert metric(server, "gepipe_failures_total", model="hangs", kind="timeout") == 2
@@ -528,9 +528,9 @@ tensor = grpc.InferInput("x", [1, 4], "FP32")
 tensor.set_data_from_numpy(np.zeros((1, 4), np.float32))
 done = threading.Event()
 call = client.async_infer("hangs", [tensor], lambda result, error: done.set())
-done.wait(0.15)  # it is being executed, and will be for another 0.15 s
+done.wait(0.5)  # it is being executed, and will be for another second
 call.cancel()
-assert done.wait(10)
+assert done.wait(60)
 client.close()
 """
 
@@ -539,7 +539,7 @@ def test_request_that_was_cancelled_is_not_tried_again(server) -> None:
     pytest.importorskip("tritonclient.grpc")
     address = f"127.0.0.1:{server.ports['grpc']}"
 
-    subprocess.run([sys.executable, "-c", CANCEL, address], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", CANCEL, address], check=True, timeout=60)
 
     wait_until(
         lambda: metric(server, "gepipe_failures_total", model="hangs", kind="cancelled") == 1
@@ -564,7 +564,7 @@ def test_what_waits_goes_to_whichever_card_of_an_instance_is_free(server) -> Non
         answers = list(pool.map(lambda n: infer(server, "pair", x=rows(4, n)), range(4)))
 
     assert all(answer.status == 200 for answer in answers)
-    assert time.monotonic() - began < 4 * 0.4  # one card alone takes that long
+    assert time.monotonic() - began < 4 * 1.0  # one card alone takes that long
     counts = [metric(server, "gepipe_rows_total", model="pair", device=d) for d in ("0", "1")]
     assert counts == [8, 8]
 

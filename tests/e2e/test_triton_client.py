@@ -175,7 +175,7 @@ def test_job_goes_on_where_it_was_stopped(tmp_path, server) -> None:
     out = tmp_path / "out.jsonl"
     wait_until(lambda: out.exists() and len(out.read_bytes().splitlines()) >= 12)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
     assert "--resume" in said
     begun = len(lines(out))
@@ -208,7 +208,7 @@ def test_arrays_go_through_shared_memory_and_leave_none(tmp_path, url, server) -
     assert np.allclose(sums, rows.sum(1), rtol=1e-4)
     assert regions() <= regions_before
     address = f"http://127.0.0.1:{server.ports['http']}/v2/systemsharedmemory/status"
-    with urllib.request.urlopen(address, timeout=5) as answer:
+    with urllib.request.urlopen(address, timeout=60) as answer:
         assert json.load(answer) == []
 
 

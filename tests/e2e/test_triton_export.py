@@ -60,7 +60,7 @@ def tell(outputs, meta):
     if meta["length"] == 251:
         os._exit(7)
     if meta["length"] == 252:
-        threading.Event().wait(60)
+        threading.Event().wait(600)
     return {
         "sum": float(outputs["y"].sum()),
         "score": float(outputs["score"]),
@@ -79,7 +79,7 @@ pipeline:
     - name: inference
       model: net.onnx
       {infer}
-    - {{name: postprocess, timeout: 1s, ops: [{{python: './ops.py:tell'}}]}}
+    - {{name: postprocess, timeout: 2s, ops: [{{python: './ops.py:tell'}}]}}
   sink: {{jsonl: {name}.jsonl}}
 """
 SHOWN = "[decode_image, {python: './ops.py:corner'}]"
@@ -204,7 +204,7 @@ def _curl(server: Served, name: str, file: Path) -> Any:
     spec = load(ROOT / "pipelines/classify.yaml", (f"name={name}",))
     line = curl_text(plan_export(spec), f"http://127.0.0.1:{server.ports['http']}", str(file))
     done = subprocess.run(
-        ["sh", "-c", line], capture_output=True, text=True, timeout=30, check=True
+        ["sh", "-c", line], capture_output=True, text=True, timeout=60, check=True
     )
     return json.loads(done.stdout)
 
@@ -377,7 +377,7 @@ def test_a_real_time_request_overtakes_in_the_steps_of_an_ensemble(triton_kit, p
     slow = place / "slow.py"
     slow.write_text(
         "import threading\nimport numpy as np\n\n\ndef head(blob):\n"
-        "    threading.Event().wait(0.1)\n    return np.frombuffer(blob, np.uint8)[:4]"
+        "    threading.Event().wait(0.4)\n    return np.frombuffer(blob, np.uint8)[:4]"
         ".astype(np.float32)\n"
     )
     text = BYTES_YAML.format(name="slow", infer="").replace("./ops.py:head", f"{slow}:head")
@@ -402,13 +402,13 @@ def test_a_real_time_request_overtakes_in_the_steps_of_an_ensemble(triton_kit, p
             tensor = {"name": "INPUT", "shape": [1, 1], "datatype": "BYTES", "data": ["abcd"]}
             facts = {"realtime": first, "priority": 1 if first else 2}
             body = json.dumps({"inputs": [tensor], "parameters": facts}).encode()
-            with urllib.request.urlopen(urllib.request.Request(url, body), timeout=30) as answer:
+            with urllib.request.urlopen(urllib.request.Request(url, body), timeout=60) as answer:
                 assert "outputs" in json.load(answer)
             order.append(name)
 
         with ThreadPoolExecutor(9) as pool:
             sent = [pool.submit(send, "bulk") for _ in range(8)]
-            pause(0.05)  # the bulk waits by now
+            pause(0.1)  # the bulk waits by now
             sent.append(pool.submit(send, "real time"))
             wait_until(lambda: running.waiting()["slow_preprocess"])
             for each in sent:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,16 +39,20 @@ from tests.support import (
 )
 
 OPS = '''
+import os
 import threading
 import numpy as np
 from gepipe import ItemError
 
 
 def number_in(content):
-    """Return the row of a number in digits; "s 7" takes a while."""
+    """Return the row of a number in digits; "s 7" takes a while, "g 7" until a gate is open."""
     word, _, rest = content.decode().partition(" ")
     if word == "s":
         threading.Event().wait(0.4)
+    while word == "g" and not os.path.exists("GATE"):
+        threading.Event().wait(0.01)
+    if rest:
         word = rest
     if not word.isdigit():
         raise ItemError("not_a_number", f"{word!r} is no number")
@@ -95,7 +100,7 @@ PHOTOS = [jpeg(240, 320, seed) for seed in range(6)]
 def repository(tmp_path_factory) -> Path:
     tmp = tmp_path_factory.mktemp("fused")
     doubling_model(tmp / "m.onnx")
-    (tmp / "ops.py").write_text(OPS)
+    (tmp / "ops.py").write_text(OPS.replace("GATE", str(tmp / "gate")))
     models = tmp / "models"
     for name, queue, threads in (("numbers", 1000, 2), ("narrow", 3, 1)):
         text = NUMBERS.format(name=name, queue=queue, threads=threads, folder=tmp)
@@ -125,6 +130,21 @@ def client(server) -> Iterator[Client]:
     made = Client(server)
     yield made
     made.library.close()
+
+
+@pytest.fixture
+def gate(repository) -> Iterator[Path]:
+    """Return a file that is to be written when the rows that wait for it may pass."""
+    path = repository.with_name("gate")
+    yield path
+    path.unlink(missing_ok=True)
+
+
+def held(client: Client, server: Server) -> list[tuple[int, Any]]:
+    """Ask for as much as the narrow model works on at once, and return it when it has it."""
+    calls = [client.ask("narrow", b"g 7") for _ in range(2)]
+    wait_until(lambda: server.waiting()["narrow"] == len(calls))
+    return calls
 
 
 @pytest.mark.parametrize("call", [over_grpc, over_http])
@@ -165,7 +185,7 @@ def test_many_quick_requests_leave_nothing_behind(server) -> None:
     def ask(count: int) -> None:
         client = grpc.InferenceServerClient(f"127.0.0.1:{server.ports['grpc']}")
         for _ in range(count):
-            client.infer("rows", [tensor], client_timeout=30)
+            client.infer("rows", [tensor], client_timeout=60)
         client.close()
 
     def ask_from_many(count: int) -> float:
@@ -196,12 +216,13 @@ def test_a_bad_row_fails_its_request_alone_with_its_place(client) -> None:
     assert nothing.message() == "preprocess: empty: the input is empty (0 bytes)"
 
 
-def test_more_than_may_wait_are_refused_at_once(client, server) -> None:
+def test_more_than_may_wait_are_refused_at_once(client, server, gate) -> None:
     failures = partial(metric, server, "gepipe_failures_total", model="narrow", kind="overloaded")
     before = failures()
-    slow = [client.ask("narrow", b"s 7") for _ in range(2)]
-    pause(0.2)
+    slow = held(client, server)
     rest = [client.ask("narrow", b"%d" % n) for n in range(6)]
+    wait_until(lambda: len(client.order) == 3)
+    gate.touch()
 
     answers = client.wait(*slow, *rest)
     refused = [each for each in answers if isinstance(each, InferenceServerException)]
@@ -211,19 +232,21 @@ def test_more_than_may_wait_are_refused_at_once(client, server) -> None:
     wait_until(lambda: failures() - before == len(refused))
 
 
-def test_requests_in_work_are_known_to_whoever_watches_for_hangs(client, server) -> None:
-    calls = [client.ask("narrow", b"s 7") for _ in range(3)]
+def test_requests_in_work_are_known_to_whoever_watches_for_hangs(client, server, gate) -> None:
+    calls = [client.ask("narrow", b"g 7") for _ in range(3)]
 
     wait_until(lambda: server.waiting()["narrow"] == 3)
+    gate.touch()
     client.wait(*calls)
     wait_until(lambda: server.waiting()["narrow"] == 0)
 
 
-def test_realtime_overtakes_bulk(client) -> None:
-    slow = [client.ask("narrow", b"s 7") for _ in range(2)]
-    pause(0.2)  # the model is at them by now
+def test_realtime_overtakes_bulk(client, server, gate) -> None:
+    slow = held(client, server)
     bulk = [client.ask("narrow", b"s %d" % n) for n in range(2)]
     urgent = client.ask("narrow", b"9", parameters={"realtime": True})
+    wait_until(lambda: server.waiting()["narrow"] == 5)
+    gate.touch()
 
     assert client.wait(*slow, *bulk, urgent) == [
         numbers(7), numbers(7), numbers(0), numbers(1), numbers(9)
@@ -240,33 +263,37 @@ def test_a_class_that_is_none_is_refused(client) -> None:
     )
 
 
-def test_a_request_whose_time_is_over_is_answered(client) -> None:
-    slow = [client.ask("narrow", b"s 7") for _ in range(2)]
-    pause(0.1)
+def test_a_request_whose_time_is_over_is_answered(client, server, gate) -> None:
+    slow = held(client, server)
     hasty = client.ask("narrow", b"1", timeout=50_000)
 
-    (error,) = client.wait(hasty, deadline_s=0.5)
+    (error,) = client.wait(hasty)
+    gate.touch()
     assert error.status() == "StatusCode.UNAVAILABLE"
     assert error.message() == "preprocess: expired: its time is over"
     assert client.wait(*slow) == [numbers(7)] * 2
 
 
-def test_what_a_client_gives_up_is_not_done(client, server) -> None:
+def test_what_a_client_gives_up_is_not_done(client, server, gate) -> None:
     cancelled = partial(metric, server, "gepipe_failures_total", model="narrow", kind="cancelled")
     pause(0.2)  # what earlier tests did is counted by now
     before = cancelled(), metric(server, "gepipe_rows_total", model="narrow")
-    slow = [client.ask("narrow", b"s 7") for _ in range(2)]
-    pause(0.1)
+    slow = held(client, server)
     queued = [client.ask("narrow", b"1") for _ in range(2)]
 
-    pause(0.2)  # the model knows of all four by now
+    wait_until(lambda: server.waiting()["narrow"] == 4)
     for _, call in queued:
         call.cancel()
+    wait_until(lambda: cancelled() - before[0] == 2)
+    gate.touch()
     client.wait(*slow)
 
-    wait_until(lambda: cancelled() - before[0] == 2)
+    def rows() -> float:
+        return metric(server, "gepipe_rows_total", model="narrow") - before[1]
+
+    wait_until(lambda: rows() >= 2)
     pause(0.2)  # the model counts every 50 ms
-    assert metric(server, "gepipe_rows_total", model="narrow") - before[1] == 2
+    assert rows() == 2
 
 
 def test_killed_workers_cost_no_answer(client, server) -> None:
@@ -318,7 +345,7 @@ def test_reloading_and_unloading_under_load_answer_everything(client, server, re
     model.write_text(model.read_text() + "# changed\n")
     server.control.load("narrow")
     calls += [client.ask("narrow", b"s %d" % n) for n in range(3, 6)]
-    pause(0.2)
+    pause(0.5)
     wait_until(lambda: len(client.order) >= 3)
     server.control.unload("narrow")
 

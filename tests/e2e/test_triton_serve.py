@@ -21,7 +21,9 @@ from tests.e2e.serve import Serve
 from tests.support import is_alive, wait_until
 
 MODEL = """
+import tempfile
 import threading
+from pathlib import Path
 import triton_python_backend_utils as pb_utils
 
 
@@ -31,6 +33,7 @@ class TritonPythonModel:
         for request in requests:
             x = pb_utils.get_input_tensor_by_name(request, "x").as_numpy()
             if x[0, 1]:
+                Path(tempfile.gettempdir(), "begun").touch()
                 threading.Event().wait(float(x[0, 1]))
             replies.append(pb_utils.InferenceResponse([pb_utils.Tensor("y", x + [[{add}, 0]])]))
         return replies
@@ -160,7 +163,7 @@ def test_requests_in_an_ensemble_come_to_their_end_when_it_stops(serve) -> None:
     subject = serve()
     answers: list[float] = []
     requests = [
-        threading.Thread(target=lambda: answers.append(subject.infer("sum", 5, 0.4)))
+        threading.Thread(target=lambda: answers.append(subject.infer("sum", 5, 1.5)))
         for _ in range(3)
     ]
     idle = socket.create_connection(("127.0.0.1", subject.http))  # a client that keeps it open
@@ -178,7 +181,7 @@ def test_requests_in_an_ensemble_come_to_their_end_when_it_stops(serve) -> None:
     idle.close()
     assert answers == [16, 16, 16]
     assert code == 0
-    assert took_s < 12
+    assert took_s < 25
     assert subject.regions() == []
 
 
@@ -192,17 +195,17 @@ def waiting(subject: Serve, model: str) -> int:
     return int(found[1])
 
 
-def test_what_does_not_end_in_time_is_killed(serve) -> None:
+def test_what_does_not_end_in_time_is_killed(serve, tmp_path) -> None:
     subject = serve("--stop-timeout", "1s")
     request = threading.Thread(target=lambda: suppress_all(subject))
     request.start()
-    wait_until(lambda: subject.infer("two") == 10 and request.is_alive())
+    wait_until((tmp_path / "begun").exists)
 
     began = time.monotonic()
     code = subject.stop(signal.SIGINT)
 
     assert code == 0
-    assert time.monotonic() - began < 6
+    assert time.monotonic() - began < 25
     assert "requests did not end within 1 s" in subject.text
     assert subject.regions() == []
     request.join()
@@ -213,18 +216,18 @@ def suppress_all(subject: Serve) -> None:
         subject.infer("one", 0, 60)
 
 
-def test_a_second_signal_ends_it_at_once(serve) -> None:
-    subject = serve()
+def test_a_second_signal_ends_it_at_once(serve, tmp_path) -> None:
+    subject = serve("--stop-timeout", "60s")
     request = threading.Thread(target=lambda: suppress_all(subject))
     request.start()
-    wait_until(lambda: subject.infer("two") == 10 and request.is_alive())
+    wait_until((tmp_path / "begun").exists)
     subject.process.send_signal(signal.SIGHUP)
     subject.wait_for("stopping")
 
     began = time.monotonic()
     subject.stop(signal.SIGINT)
 
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 25
     assert subject.regions() == []
     request.join()
 
@@ -244,14 +247,14 @@ def test_a_model_that_answers_late_is_waited_for(serve, repository) -> None:
 
 def test_a_stop_does_not_wait_for_a_model_that_never_loads(serve, repository) -> None:
     (repository / "one" / "1" / "model.py").write_text(ENDLESS)
-    subject = serve(ready=False)
+    subject = serve("--stop-timeout", "60s", ready=False)
     wait_until(lambda: subject.stubs("one"))
 
     began = time.monotonic()
     code = subject.stop()
 
     assert code == 0
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 25
     assert list(Path("/dev/shm").glob(f"gepipe_{subject.process.pid}_*")) == []
 
 
@@ -264,7 +267,7 @@ def test_a_stop_does_not_wait_for_a_version_that_never_loads(serve, repository) 
     code = subject.stop()
 
     assert code == 0
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25
     assert subject.regions() == []
 
 
@@ -273,7 +276,7 @@ def test_a_server_that_ends_by_itself_is_said(serve) -> None:
 
     os.kill(subject.server_pid, signal.SIGKILL)
 
-    assert subject.process.wait(20) == 4
+    assert subject.process.wait(60) == 4
     assert "tritonserver: it was ended by SIGKILL" in subject.text
     assert subject.regions() == []
 
@@ -283,14 +286,14 @@ def test_a_taken_port_is_found_before_anything_starts(serve) -> None:
         port = taken.getsockname()[1]
         subject = serve("--grpc-port", str(port), ready=False)
 
-        assert subject.process.wait(30) == 2
+        assert subject.process.wait(60) == 2
         assert f"--grpc-port {port}: taken on 127.0.0.1" in subject.text
 
 
 def test_a_log_that_cannot_be_written_is_refused(serve, tmp_path) -> None:
     subject = serve("--log", str(tmp_path / "none" / "triton.log"), ready=False)
 
-    assert subject.process.wait(30) == 2
+    assert subject.process.wait(60) == 2
     assert "triton.log: no such file or directory" in subject.text
 
 
@@ -298,7 +301,7 @@ def test_a_model_that_does_not_load_says_why_and_nothing_stays(serve, repository
     (repository / "two" / "1" / "model.py").write_text(BROKEN)
     subject = serve(ready=False)
 
-    assert subject.process.wait(30) == 5
+    assert subject.process.wait(60) == 5
     assert "model two: " in subject.text
     assert "no weights" in subject.text
     assert "model sum" not in subject.text  # it follows from two
@@ -309,7 +312,7 @@ def test_what_the_server_would_hang_on_is_refused(serve, repository) -> None:
     (repository / "two" / "1" / "model.py").unlink()
     subject = serve(ready=False)
 
-    assert subject.process.wait(30) == 2
+    assert subject.process.wait(60) == 2
     assert str(repository / "two") in subject.text
 
 
@@ -322,7 +325,7 @@ def test_a_stub_that_cannot_start_is_refused(triton_kit, tmp_path, serve) -> Non
     shutil.copy(triton_kit.stub, stub)  # without the libraries that it needs
     subject = serve("--server", str(home), "--python", str(triton_kit.python), ready=False)
 
-    assert subject.process.wait(30) == 2
+    assert subject.process.wait(60) == 2
     assert f"{stub}: Triton's stub does not start" in subject.text
     assert "libcudart" in subject.text
 
@@ -337,12 +340,12 @@ def test_a_dead_model_serves_again_and_health_says_so_meanwhile(serve) -> None:
     found_s = time.monotonic() - began
     wait_until(lambda: subject.is_ready() and subject.answers())
 
-    assert found_s < 2  # 0.4 s where the machine does nothing else
+    assert found_s < 20  # 0.4 s where the machine does nothing else
     assert "model one: its process one_0_0 has died; loading it again" in subject.text
     subject.wait_for("model one: serves again")
     began = time.monotonic()
     assert subject.stop() == 0
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 25
     assert subject.regions() == []
 
 
@@ -352,7 +355,7 @@ def test_a_hung_model_is_killed_and_serves_again(serve) -> None:
     for request in requests:
         request.start()
 
-    subject.wait_for("model one: it hangs (1 waiting, none answered for", 10)
+    subject.wait_for("model one: it hangs (1 waiting, none answered for")
     wait_until(subject.answers)
 
     assert subject.stop() == 0

@@ -255,7 +255,7 @@ def test_a_model_that_does_not_open_ends_the_run_under_its_name(tmp_path, number
 
 
 def test_a_run_that_is_stopped_leaves_an_exact_prefix_and_goes_on(tmp_path) -> None:
-    pictures = [[SLOW, 1, 2]] * 60
+    pictures = [[SLOW, 1, 2]] * 150
     inputs = files(tmp_path / "in", pictures)
     output = tmp_path / "out.jsonl"
     job = Job(chain(tmp_path), inputs=inputs, output=output)
@@ -267,7 +267,7 @@ def test_a_run_that_is_stopped_leaves_an_exact_prefix_and_goes_on(tmp_path) -> N
         job.run()
     stopper.join()
 
-    assert 3 < job.done < 60
+    assert 3 < job.done < 150
     assert [record["index"] for record in results(output)] == list(range(job.done))
     Job(chain(tmp_path), inputs=inputs, output=output, resume=True).run()
     assert [record["result"] for record in results(output)] == [expected(p) for p in pictures]

@@ -101,7 +101,7 @@ def run(subject) -> None:
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    thread.join(20)
+    thread.join(60)
     assert not thread.is_alive(), "the chain stands still"
     if errors:
         raise errors[0]

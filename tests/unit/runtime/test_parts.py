@@ -62,7 +62,7 @@ def test_message_that_the_socket_does_not_take_waits_without_blocking(channels) 
     reader = threading.Thread(target=lambda: received.extend([theirs.receive(), theirs.receive()]))
     reader.start()
     wait_until(lambda: ours.flush() or not ours.backlog)
-    reader.join(10)
+    reader.join(60)
 
     assert received == [(big,), ("after",)]
 

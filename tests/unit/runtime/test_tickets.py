@@ -54,7 +54,7 @@ class Worker:
 
     def close(self) -> None:
         self.channel.close()
-        self._thread.join(5)
+        self._thread.join(60)
         assert not self._thread.is_alive()
         self.slots.clear()
         for buffer in self._buffers:

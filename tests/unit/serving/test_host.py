@@ -90,13 +90,13 @@ def test_process_that_dies_is_replaced(opened, tmp_path, way) -> None:
 @pytest.mark.parametrize("way", ["hang", "stop"])
 def test_process_that_hangs_is_replaced_after_its_limit(opened, tmp_path, way) -> None:
     fate = Fate("infer", "mid-write", way, str(tmp_path))
-    host = opened(Infer(fates=(fate,)), limit_s=0.3)
+    host = opened(Infer(fates=(fate,)), limit_s=1.0)
 
     begin = time.monotonic()
-    with pytest.raises(ExecutionError, match=r"exceeded the limit of 0\.3 s") as caught:
+    with pytest.raises(ExecutionError, match=r"exceeded the limit of 1 s") as caught:
         host.execute(0, ROWS)
     assert caught.value.kind == "timeout"
-    assert 0.3 <= time.monotonic() - begin < 5
+    assert 1.0 <= time.monotonic() - begin < 30
     host.execute(0, ROWS)
 
     assert right(host)
@@ -145,7 +145,7 @@ class Fatal(Infer):
 def test_model_that_stays_away_is_refused_at_once_and_comes_back(
     opened, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(host_module, "_PAUSES_S", (0.2,))
+    monkeypatch.setattr(host_module, "_PAUSES_S", (2.0,))
     host = opened(Away(away=str(tmp_path / "away")))
     (tmp_path / "away").touch()
     os.kill(pid_of(host), 9)
@@ -156,7 +156,7 @@ def test_model_that_stays_away_is_refused_at_once_and_comes_back(
     with pytest.raises(ExecutionError) as caught:
         host.execute(0, ROWS)
     assert caught.value.kind == "unavailable"
-    assert time.monotonic() - begin < 0.2
+    assert time.monotonic() - begin < 2.0
 
     (tmp_path / "away").unlink()
     wait_until(lambda: host._session)
@@ -196,7 +196,7 @@ def test_closing_does_not_wait_for_a_model_that_is_being_opened(
     begin = time.monotonic()
     host.close()
 
-    assert time.monotonic() - begin < 3
+    assert time.monotonic() - begin < 30
     with pytest.raises(ClosedError):
         host.execute(0, ROWS)
 

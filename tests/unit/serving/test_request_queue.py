@@ -87,12 +87,12 @@ def test_what_waits_is_handed_out_after_the_end() -> None:
 
 
 def test_part_filled_batch_waits_for_more() -> None:
-    waiting = RequestQueue(10, max_wait_s=30)
+    waiting = RequestQueue(10, max_wait_s=100)
     with ThreadPoolExecutor(1) as pool:
         batch = pool.submit(waiting.take, 2, merged=True)
         for _ in range(2):
             waiting.put(Query(rows=1, began=time.monotonic()), realtime=False)
-        assert len(batch.result(10)) == 2
+        assert len(batch.result(60)) == 2
 
 
 def test_part_filled_batch_waits_no_longer_than_it_may() -> None:
@@ -101,7 +101,7 @@ def test_part_filled_batch_waits_no_longer_than_it_may() -> None:
     waiting.put(Query(rows=1, began=begin), realtime=False)
 
     assert len(waiting.take(2, merged=True)) == 1
-    assert 0.05 <= time.monotonic() - begin < 5
+    assert 0.05 <= time.monotonic() - begin < 30
 
 
 def test_taker_is_woken_by_the_end() -> None:

@@ -68,7 +68,7 @@ def test_what_still_runs_of_a_killed_run_is_ended(tmp_path) -> None:
             found = wait_until(lambda: run.processes() or marked.poll() is not None)
             assert found in ([marked.pid], True)
             run.clean()
-            assert marked.wait(5) != 0
+            assert marked.wait(60) != 0
             assert [each.poll() for each in (stub, other, named)] == [None] * 3
         finally:
             for each in (stub, other, named, marked):

@@ -82,13 +82,13 @@ def test_hanging_execution_ends_at_its_limit(npu) -> None:
 
 
 def test_slow_but_moving_batches_stay_within_their_limits(npu) -> None:
-    bed = npu(latency_ms={4: 60})
-    engine = bed.open(bed.timed(), timeout_s=0.1)
+    bed = npu(latency_ms={4: 200})
+    engine = bed.open(bed.timed(), timeout_s=0.9)
 
     begun = time.monotonic()
-    run(engine, 20, x=ramp(20, 4))  # five executions of 60 ms each
+    run(engine, 20, x=ramp(20, 4))  # five executions of 200 ms each
 
-    assert time.monotonic() - begun > 0.1  # all together they take longer than the limit of one
+    assert time.monotonic() - begun > 0.9  # all together they take longer than the limit of one
 
 
 def test_first_execution_has_time_to_load_what_all_need(npu, tmp_path, monkeypatch) -> None:
@@ -100,9 +100,9 @@ def test_first_execution_has_time_to_load_what_all_need(npu, tmp_path, monkeypat
     gears = Gears("batch", ((2,), (4,)))
     write_om(model, graph, inputs=tensors[:1], outputs=tensors[1:], gears=gears)
     loading = execute.session_of
-    monkeypatch.setattr(execute, "session_of", lambda om: pause(0.4) or loading(om))
+    monkeypatch.setattr(execute, "session_of", lambda om: pause(1.5) or loading(om))
 
-    engine = bed.open(model, timeout_s=0.2)
+    engine = bed.open(model, timeout_s=1.0)
 
     x = ramp(9, 5)
     assert np.array_equal(run(engine, 9, x=x)["y"], 2 * x + 1)
@@ -207,7 +207,7 @@ def test_close_gives_up_a_hanging_device(npu) -> None:
     begun = time.monotonic()
     engine.close()
 
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 30
 
 
 def test_what_is_not_released_is_said_and_acl_is_left_to_the_end_of_the_process(npu) -> None:
