@@ -39,8 +39,8 @@ _MEMORY_MAX: Final = 1 << 29
 class VideoFiles:
     """Frames of videos: a file, a folder, a glob, an address like `rtsp://…`, or a list of these.
 
-    Each frame is an item, called `clip.mp4#frame=12`; frames are counted from 0 as they are
-    decoded, also where only some are taken. A result begins with `frame` and `time`, the seconds
+    Each frame is an item, called `clip.mp4#frame=12`; frames are counted from 0, also where only
+    some are taken or can be decoded. A result begins with `frame` and `time`, the seconds
     from the start of the video. Videos are decoded in processes of their own, upright, into shared
     memory. Files come one after another and wait for the pipeline; of live sources, which come
     interleaved as frames arrive, those are dropped that the pipeline has no time for. What is
@@ -50,7 +50,7 @@ class VideoFiles:
         paths: Where the videos are. `/dev/video0` is a camera.
         every: Take each n-th frame only.
         fps: Take at most so many frames a second of video.
-        start: Leave out what comes before: `90s`, `1.5m`.
+        start: Leave out what comes before: `90s`, `1.5m`. It is decoded only where it must be.
         stop: Leave out what comes behind.
         live: Whether a source is live; by default network streams other than http and cameras are.
         recursive: Whether a folder's sub-folders are searched too.
