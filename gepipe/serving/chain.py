@@ -28,7 +28,7 @@ from gepipe.runtime.options import SlotPlan
 from gepipe.serving.answers import Answers
 from gepipe.serving.chainevents import Hold, Submit, Told, Withdraw
 from gepipe.serving.chainstate import ChainState
-from gepipe.serving.events import Answer, Arrived, Cancelled, Drain
+from gepipe.serving.events import Answer, Arrived, Cancelled, Drain, Refusal
 from gepipe.serving.kinds import UNAVAILABLE
 from gepipe.serving.leg import Leg, LegPlan
 from gepipe.serving.payloads import stored
@@ -121,6 +121,9 @@ class ServedChain:
     ) -> int:
         """Have an item processed; see `Leg.submit`."""
         seq = self._answers.expect(answer)
+        if self._is_started and not self.is_open:  # a leg has ended: nothing would come of it
+            self._refuse(seq)
+            return seq
         self._put(Arrived(seq, payload, realtime, deadline))
         if self._ended:
             self._refuse()
@@ -227,9 +230,14 @@ class ServedChain:
     def _told(self, key: int, payload: Any, result: bytes | Failure) -> None:
         self._put(Told(key, result, payload))
 
-    def _refuse(self) -> None:
-        """Answer all who still wait: the service has ended."""
-        self._answers.refuse("the service has stopped")
+    def _refuse(self, seq: int | None = None) -> None:
+        """Answer all who still wait, or one who has just come: the service has ended."""
+        ended = (leg.why_ended for leg in self._legs if not leg.is_open)
+        why = next(ended, "the service has stopped")
+        if seq is None:
+            self._answers.refuse(why)
+        else:
+            self._answers.give(seq, Refusal(seq, "", self._names[0], UNAVAILABLE, why))
 
     # --- beginning and end ------------------------------------------------------------------------
 

@@ -163,6 +163,11 @@ class Leg:
         """Whether items are taken."""
         return self._is_started and not self._ended
 
+    @property
+    def why_ended(self) -> str:
+        """Why nothing is taken any more, once that is so."""
+        return f"the service has ended: {self._error}" if self._error else "the service has stopped"
+
     def statistics(self) -> ServiceStatistics:
         """Return a frozen snapshot. Safe in any thread."""
         state = self._state
@@ -265,9 +270,8 @@ class Leg:
 
     def _refuse(self) -> None:
         """Answer all who still wait: the service has ended."""
-        why = f"the service has ended: {self._error}" if self._error else "the service has stopped"
         self._inbox.clear()
-        self._answers.refuse(why)
+        self._answers.refuse(self.why_ended)
 
     # --- the beginning ----------------------------------------------------------------------------
 

@@ -20,8 +20,11 @@ from gepipe.ops.resize import Resize
 from gepipe.ops.tensor import ToTensor
 from gepipe.ops.user import Python
 from gepipe.serving import chainstate
+from gepipe.serving.bundle import load_bundle
 from gepipe.serving.events import Refusal
+from gepipe.serving.export import export
 from gepipe.serving.service import Service
+from gepipe.spec.load import load
 from gepipe.spec.model import PipelineSpec
 from tests.answers import Answers
 from tests.chains import (
@@ -35,8 +38,10 @@ from tests.chains import (
     mean_model,
     picture,
 )
-from tests.support import children_of, is_alive, onnx_model, pause, wait_until
+from tests.support import ROOT, children_of, is_alive, onnx_model, pause, wait_until
 
+#: The stages of the ready pipeline `detect-classify` that have a model.
+MODELS = ("detect", "classify")
 PICTURES = [[n, (7 * n) % 60, *range(n % 5)] for n in range(40)]
 
 
@@ -343,3 +348,53 @@ def test_an_operator_behind_gather_that_does_not_set_up_ends_the_start(tmp_path)
 
     with pytest.raises((WorkerStartError, gepipe.errors.ConfigError), match="absent"):
         Service(spec).start()
+
+
+def test_the_loss_of_the_second_model_ends_the_service_and_answers_everything(
+    serve, tmp_path
+) -> None:
+    second = mean_model(tmp_path / "second.onnx")
+    spec = chain(tmp_path, second=second, profile={"queue": 100})
+    answers = serve(looking(spec, slowly))
+    answers.wait(answers.ask(picture([1])))
+    tokens = [answers.ask(picture([SLOW, n])) for n in range(8)]
+    second.unlink()  # what takes the place of its worker cannot open it
+
+    os.kill(workers_of(answers, 1)["infer", 0], signal.SIGKILL)
+    made = answers.wait(*tokens)
+    wait_until(lambda: not answers.service.is_open)
+    (late,) = answers.wait(answers.ask(picture([1])))
+
+    assert all(
+        each == expected([SLOW, n]) or each.kind == "unavailable" for n, each in enumerate(made)
+    )
+    assert isinstance(made[-1], Failure)
+    assert (late.kind, late.error[:22]) == ("unavailable", "the service has ended:")
+
+
+@pytest.mark.skipif(
+    not (ROOT / "samples/models/nanodet_g.onnx").exists(),
+    reason="the models are not fetched: gepipe samples fetch detect-classify",
+)
+def test_converted_models_are_exported_with_the_operators_that_became_a_part_of_them(
+    serve, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("GEPIPE_CACHE", str(tmp_path / "cache"))
+    backend = "backend={ge: {device: emulator, aipp: true}}"
+    spec = load(ROOT / "pipelines/detect-classify.yaml", [f"{s}.{backend}" for s in MODELS])
+    photos = [path.read_bytes() for path in sorted((ROOT / "samples/media/photos").iterdir())[:4]]
+    with gepipe.Pipeline(spec) as pipeline:
+        wanted = [result.value for result in pipeline.run(photos)]
+
+    export(spec, tmp_path / "models")
+    served = load_bundle(tmp_path / "models/detect-classify/1")
+    monkeypatch.setenv("GEPIPE_CACHE", str(tmp_path / "empty"))
+    answers = serve(served)
+    made = answers.wait(*map(answers.ask, photos))
+
+    assert [leg.infer.model.suffix for leg in served.legs] == [".om", ".om"]
+    titles = [op.title.split()[0] for stage in served.stages[::2] for op in stage.ops]
+    assert "normalize" not in titles
+    assert made == wanted
+    assert any(record["detections"] for record in made)
