@@ -82,7 +82,7 @@ class VideoStream:
         av.logging.set_level(av.logging.INFO)
         self._lines = self._logs.__enter__()
         self._timeout_s = timeout_s
-        self._live = live
+        self._is_file = not (live or self._address.is_remote)
         try:
             self._container = self._opened()
             self._stream = self._video(threads, most_bytes)
@@ -174,7 +174,7 @@ class VideoStream:
         """
         decoding = self._decoding
         yield from decoding.frames(selection, self._look())
-        if decoding.at_end and not self._address.is_remote:
+        if decoding.at_end and self._is_file:
             self._tell_cut()
         if not decoding.decoded and (not decoding.seen or (selection and selection.seen)):
             raise ItemError(
@@ -187,7 +187,7 @@ class VideoStream:
 
     def _look(self) -> Look | None:
         """Return what looks into packets, None where all are to be decoded."""
-        if self._address.is_remote or self._live:
+        if not self._is_file:
             return None
         context = self._stream.codec_context
         return look_of(context.codec.canonical_name, context.extradata or b"")
