@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gepipe.ops.op import Op
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gepipe.ops.scores import Labels
 
 
 class Labelled(Op):
     """An operator with the parameter `labels`: a file with the classes' names, or none."""
 
-    labels: Path | None
+    if TYPE_CHECKING:  # each declares it in its own place, which is its place in the documentation
+        labels: Path | None
 
     def setup(self) -> None:
         """Read the labels.
