@@ -82,7 +82,7 @@ def open_model(spec: PipelineSpec, start: StartPlan) -> ModelInfo:
 
 
 class Resolved(NamedTuple):
-    """Everything that a run of a pipeline of one model would settle.
+    """Everything that a run would settle of one model with the stages around it.
 
     Attributes:
         spec: The pipeline as it is run.
@@ -95,16 +95,6 @@ class Resolved(NamedTuple):
     start: StartPlan
     info: ModelInfo
     slots: SlotPlan
-
-
-def resolve(spec: PipelineSpec) -> Resolved:
-    """Settle everything that a run of a pipeline of one model would settle.
-
-    Raises:
-        GepipeError: The model does not open, or does not fit.
-    """
-    (leg,) = resolve_legs(plan(spec))
-    return leg
 
 
 def resolve_legs(planned: Plan) -> tuple[Resolved, ...]:
