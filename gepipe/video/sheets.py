@@ -76,6 +76,9 @@ class SheetMaker:
         """See `gepipe.video.sinkprocess.SinkBody`."""
         return iter(())
 
+    def rest(self) -> None:
+        """See `gepipe.video.sinkprocess.SinkBody`."""
+
     def drop(self) -> None:
         """See `gepipe.video.sinkprocess.SinkBody`."""
 

@@ -183,6 +183,9 @@ class SinkBody(Protocol):
         """Complete all that was begun; yields names as `do`."""
         ...
 
+    def rest(self) -> None:
+        """Take note that there is nothing to do now."""
+
     def drop(self) -> None:
         """Remove what will not be whole."""
 
@@ -192,7 +195,11 @@ def serve(sock: socket.socket, body: SinkBody) -> NoReturn:
     tuning.begin_process({})
     channel = WorkerChannel(sock)
     try:
-        while (message := channel.receive()) is not None:
+        while True:
+            if not channel.pending():
+                body.rest()
+            if (message := channel.receive()) is None:
+                break
             kind, *fields = message
             finishing = kind == "finish"
             done = body.finish() if finishing else body.do(kind, tuple(fields), channel.take_fds())

@@ -19,6 +19,9 @@ class Nothing:
     def finish(self):
         return iter(())
 
+    def rest(self) -> None:
+        pass
+
     def drop(self) -> None:
         pass
 

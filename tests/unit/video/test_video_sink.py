@@ -19,6 +19,8 @@ from gepipe.io.failures import Failure
 from gepipe.io.original import Origin
 from gepipe.io.sink import Record
 from gepipe.runtime.memory import SharedBuffer
+from gepipe.video.encoder import Encoder
+from gepipe.video.film import Quality
 from gepipe.video.frame import Frame
 from gepipe.video.sink import VideoSink
 
@@ -430,3 +432,26 @@ def test_without_pyav_the_sink_tells_how_to_install_it(tmp_path, monkeypatch):
 
     with pytest.raises(ConfigError, match=r"pip install 'gepipe\[video\]'"):
         VideoSink(str(tmp_path / "out.jsonl")).open()
+
+
+def test_memory_comes_back_in_groups_while_there_is_more_to_do(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    nbytes = 16 * 16 * 3
+    memory = SharedBuffer.create(10 * nbytes)
+    reading, writing = os.pipe2(os.O_NONBLOCK)
+    body = Encoder(str(tmp_path), str(tmp_path), Quality(23, "ultrafast"))
+    list(body.do("memory", (10 * nbytes,), [memory.fd, writing]))
+    frames = [(number * nbytes, 16, 16, number / 25) for number in range(10)]
+
+    for each in frames:
+        list(body.do("frames", ("a.mp4", [each]), []))
+    busy = os.read(reading, 4096)
+    body.rest()
+    idle = os.read(reading, 4096)
+
+    assert len(busy) == 8 * 8
+    assert [offset for (offset,) in struct.iter_unpack("=Q", busy + idle)] == [f[0] for f in frames]
+    assert list(body.finish()) == ["a.mp4"]
+    for fd in (reading, writing):
+        os.close(fd)
+    memory.close()
