@@ -16,6 +16,7 @@ from gepipe.errors import ConfigError, GepipeError, InternalError
 from gepipe.plugins import did_you_mean
 from gepipe.triton import interpreter, kit
 from gepipe.triton.environment import SERVER, Environment, digest_of, environment_for
+from gepipe.triton.interpreter import Interpreter
 from gepipe.triton.preflight import check_imports, check_stub
 
 #: What keeps NumPy below 2, which stubs need; the same as in constraints-numpy1.txt.
@@ -84,6 +85,29 @@ def install(
             }
         )
     return found
+
+
+def bring_up_to_date(found: kit.Kit, say: Callable[[str], None]) -> None:
+    """Give a private environment this copy of gepipe, if it has another, such as an older one.
+
+    Args:
+        found: What a server is to be started from; left alone where it is not ours.
+        say: Told what is being done, and if that fails: what is there may do all the same.
+    """
+    try:
+        package = _own_package()
+    except ConfigError:  # nothing to copy
+        return
+    version = found.python_version
+    made = environment_for(Interpreter(found.python, version, None))
+    stamp = made.stamp()
+    if made.python != found.python or not stamp or stamp.get("gepipe") == digest_of(package):
+        return
+    say(f"{made.folder} has another copy of gepipe than this one, and gets this one")
+    try:
+        install(version, say=say)
+    except GepipeError as error:
+        say(f"it keeps the other copy: {error}")
 
 
 def _own_package() -> Distribution:

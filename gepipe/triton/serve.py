@@ -14,6 +14,7 @@ from gepipe.triton import kit as kits
 from gepipe.triton.control import ControlError, library
 from gepipe.triton.description import curl_line, described, emulated
 from gepipe.triton.health import Health, Report
+from gepipe.triton.install import bring_up_to_date
 from gepipe.triton.keeper import Keeper
 from gepipe.triton.loader import Loader
 from gepipe.triton.ports import at, free_ports, reachable
@@ -81,6 +82,7 @@ def serve(options: ServeOptions, tell: Say, say: Say, describe: Describe | None 
     library()
     models = _models_in(options.models)
     kit = kits.find(options.server, options.python)
+    bring_up_to_date(kit, say)
     check_stub(kit)
     for hint in (*check_imports(kit), *check_shared_memory()):
         say(hint)

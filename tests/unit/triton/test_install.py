@@ -1,11 +1,20 @@
-from importlib.metadata import PathDistribution
+from dataclasses import replace
+from importlib.metadata import PathDistribution, distribution
 from pathlib import Path
 
 import pytest
 
-from gepipe.errors import ConfigError
-from gepipe.triton.environment import digest, digest_of
-from gepipe.triton.install import CONSTRAINTS, copy_package, wanted_requirements
+from gepipe.errors import ConfigError, GepipeError
+from gepipe.triton import install as module
+from gepipe.triton.environment import digest, digest_of, environment_for
+from gepipe.triton.install import (
+    CONSTRAINTS,
+    bring_up_to_date,
+    copy_package,
+    wanted_requirements,
+)
+from gepipe.triton.interpreter import Interpreter
+from gepipe.triton.kit import of_environment
 from tests.support import ROOT
 
 METADATA = """Metadata-Version: 2.1
@@ -77,3 +86,46 @@ def test_constraints_are_those_that_the_project_publishes() -> None:
     lines = (ROOT / "constraints-numpy1.txt").read_text().splitlines()
 
     assert sorted(CONSTRAINTS) == sorted(x for x in lines if x and not x.startswith("#"))
+
+
+@pytest.fixture
+def found(tmp_path, monkeypatch):
+    """A kit of a private environment that is made, with this copy of gepipe."""
+    monkeypatch.setenv("GEPIPE_CACHE", str(tmp_path))
+    made = environment_for(Interpreter(Path("python3.11"), "3.11", None))
+    made.packages.joinpath("pytriton/tritonserver/bin").mkdir(parents=True)
+    program = made.packages / "pytriton/tritonserver/bin/tritonserver"
+    program.touch(0o755)
+    made.set_stamp({"gepipe": digest_of(distribution("gepipe"))})
+    return of_environment(made)
+
+
+def test_an_environment_with_another_copy_of_gepipe_gets_this_one(found, monkeypatch) -> None:
+    asked, said = [], []
+    monkeypatch.setattr(module, "install", lambda version, say: asked.append((version, say)))
+    made = environment_for(Interpreter(found.python, "3.11", None))
+
+    bring_up_to_date(found, said.append)
+    assert (asked, said) == ([], [])
+
+    made.set_stamp({"gepipe": "another"})
+    bring_up_to_date(found, said.append)
+    assert asked == [("3.11", said.append)]
+    assert said == [f"{made.folder} has another copy of gepipe than this one, and gets this one"]
+
+    bring_up_to_date(replace(found, python=Path("/usr/bin/python3")), said.append)
+    assert len(asked) == 1  # somebody's own
+
+
+def test_a_copy_that_cannot_be_made_is_told_and_the_other_one_stays(found, monkeypatch) -> None:
+    def install(_version, **_options):
+        raise GepipeError("tokenizers: cannot be fetched")
+
+    monkeypatch.setattr(module, "install", install)
+    made = environment_for(Interpreter(found.python, "3.11", None))
+    made.set_stamp({"gepipe": "another"})
+    said: list[str] = []
+
+    bring_up_to_date(found, said.append)
+
+    assert said[-1] == "it keeps the other copy: tokenizers: cannot be fetched"
