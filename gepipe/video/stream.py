@@ -31,6 +31,11 @@ _MARGIN: Final = 1 << 20
 _SHORT_S: Final = 0.1
 _PIXELS_MAX: Final = 2**31 - 1
 
+#: A title in another encoding is no reason not to see the pictures: PyAV 19 thinks so by itself.
+_LENIENT: Final = (
+    {} if int(av.__version__.partition(".")[0]) >= 19 else {"metadata_errors": "replace"}
+)
+
 
 class Facts(NamedTuple):
     """What a video says of itself, which need not be true.
@@ -98,12 +103,8 @@ class VideoStream:
     def _opened(self) -> Any:
         where, limit_s = self._address, self._timeout_s
         try:
-            # A title in another encoding is no reason not to see the pictures.
             return av.open(
-                where.text,
-                options=where.options,
-                timeout=(limit_s, limit_s),
-                metadata_errors="replace",
+                where.text, options=where.options, timeout=(limit_s, limit_s), **_LENIENT
             )
         except (FFmpegError, OSError, ValueError) as error:
             raise ItemError(

@@ -85,9 +85,13 @@ def film(folder, kind, *, gop=15):
 
 def decoded(path, selection=None):
     """Return number, time and digest of each frame, and how many the codec decoded."""
+
+    def digest(picture):  # of a format that every PyAV turns into an array
+        return hashlib.sha256(picture.to_ndarray(format="rgb48le").tobytes()).digest()
+
     with closing(VideoStream(str(path).encode())) as stream:
         frames = [
-            (each.frame, each.time, hashlib.sha256(each.picture.to_ndarray().tobytes()).digest())
+            (each.frame, each.time, digest(each.picture))
             for each in stream.frames(selection)
             if each is not None
         ]
