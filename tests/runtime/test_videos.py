@@ -277,9 +277,9 @@ def test_where_no_frame_is_taken_it_says_why(clips, tmp_path):
         timeout=60,
     )  # fmt: skip
 
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3, done.stderr
     assert "0 frames of 1 video with results" in done.stdout
-    assert "no frame was taken: none lies between `start` and `stop`" in done.stdout
+    assert "start is 3600 s, but its last frame is at 1.16 s" in done.stdout
 
 
 def test_the_plan_tells_of_decoders(clips, tmp_path):
