@@ -124,6 +124,9 @@ class Decoding:
         known = groups.planned.pop(picture.pts, None) if groups else None
         if known is not None:
             number, time_s, is_wanted = known
+        elif groups and picture.pts in groups.unplanned:
+            groups.unplanned.remove(picture.pts)
+            return None
         elif groups and groups.is_sure:
             self.damage.leave_out(self.seen, clock.last_s, "a frame that belongs to no piece")
             return None

@@ -51,6 +51,8 @@ class Groups:
 
     Attributes:
         planned: Frames to come, by time stamp.
+        unplanned: Time stamps of frames that were decoded because wanted ones need them, and whose
+            turn to be shown is later. None once it is no longer sure what comes.
         is_sure: Whether those are all that come. Once false, frames that come and are not among
             them have to be counted.
         is_over: Whether a frame came behind which none is wanted.
@@ -71,6 +73,7 @@ class Groups:
                 it; None if no further one is wanted.
         """
         self.planned: dict[int, Planned] = {}
+        self.unplanned: set[int] = set()
         self.is_sure = True
         self._packets = iter(packets)
         self._look = look
@@ -95,6 +98,7 @@ class Groups:
                     return
             if not self._take(piece, packet):
                 self.is_sure = False
+                self.unplanned.clear()
                 yield from self._waiting()
                 yield packet
                 yield from self._packets
@@ -166,7 +170,11 @@ class Groups:
             (place for place, packet in enumerate(packets) if packet.pts in wanted),
             default=-1,
         )
-        yield from packets[: last + 1]
+        fed = packets[: last + 1]
+        self.unplanned.update(
+            each.pts for each in fed if not (each.is_discard or each.pts in self.planned)
+        )
+        yield from fed
         if last >= 0:
             self._decoding = True
         if self._decoding and (self.is_over or last + 1 < len(packets)):
@@ -176,6 +184,7 @@ class Groups:
                 following.head_fed = False
         if not self._decoding:
             self.planned.clear()
+            self.unplanned.clear()
         self._group, self._next = following, None
         self._held = self._held_bytes = 0
         if following is not None:
@@ -190,6 +199,7 @@ class Groups:
                 self.is_over = True
                 break
             self.planned[pts] = planned
+            self.unplanned.discard(pts)
             if planned.wanted:
                 wanted.add(pts)
         return wanted

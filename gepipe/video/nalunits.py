@@ -58,17 +58,21 @@ class H264:
     def __call__(self, data: bytes) -> Piece:
         """Return what a packet holds."""
         pictures = kinds = 0
+        is_between = False
         for unit in _units(data, self._prefix):
             kind = unit[0] & 31
             kinds |= 1 << kind
             if kind in (1, 5):
                 pictures += unit[1] >> 7  # its first macroblock is the picture's
+                is_between |= unit[1] >> 4 == 0b1010 or unit[1] >> 2 == 0b100111  # type 1 or 6
             elif kind == 7:
                 self._learn(unit)
         if kinds & _UNUSUAL or pictures != 1:
             return Piece.UNSURE
         if not self._are_frames or not all(self._are_frames.values()):
             return Piece.UNSURE
+        if is_between:  # AVI files say that it is shown when it is stored
+            return Piece.BETWEEN
         return Piece.KEY if kinds & 1 << 5 and not kinds & 1 << 1 else Piece.FRAME
 
     def _learn(self, unit: bytes) -> None:

@@ -25,6 +25,8 @@ KINDS = {
     "h264-10bit": ("a.mp4", "libx264", {"pix_fmt": "yuv420p10le"}),
     "h264-interlaced": ("a.mp4", "libx264", {"options": {"x264-params": "interlaced=1"}}),
     "h264-ts": ("a.ts", "libx264", {}),
+    "h264-pyramid": ("a.mp4", "libx264", {"options": {"x264-params": "bframes=8:b-pyramid=2"}}),
+    "h264-avi": ("a.avi", "libx264", {"options": {"x264-params": "bframes=3"}}),
     "h264-flv": ("a.flv", "libx264", {}),
     "h264-variable": ("a.mp4", "libx264", {"variable": True}),
     "h264-negative": ("a.mkv", "libx264", {"shift": -400}),
@@ -34,6 +36,7 @@ KINDS = {
     "h265-variable": ("a.mkv", "libx265", {"options": _X265, "variable": True}),
     "mpeg4": ("a.avi", "mpeg4", {}),
     "mpeg4-between": ("b.avi", "mpeg4", {"between": 2}),
+    "mpeg4-ts": ("a.ts", "mpeg4", {"between": 3}),
     "mpeg4-mp4": ("a.mp4", "mpeg4", {"between": 3}),
     "mpeg2": ("a.ts", "mpeg2video", {"between": 2}),
     "mpeg2-mpg": ("a.mpg", "mpeg2video", {"between": 2}),
@@ -51,7 +54,7 @@ KINDS = {
     "flv1": ("a.flv", "flv", {}),
 }
 #: Those of which all is decoded: fields, key frames that others reach over, unknown codecs.
-WHOLE = {"h264-interlaced", "h264-open", "h264-refresh", "flv1"}
+WHOLE = {"h264-avi", "h264-interlaced", "h264-open", "h264-refresh", "flv1"}
 _FRAMES, _SIZE = 120, (96, 128)
 
 
@@ -83,7 +86,7 @@ def film(folder, kind, *, gop=15):
     return path
 
 
-def decoded(path, selection=None):
+def decoded(path, selection=None, *, is_damaged=False):
     """Return number, time and digest of each frame, and how many the codec decoded."""
 
     def digest(picture):  # of a format that every PyAV turns into an array
@@ -95,6 +98,7 @@ def decoded(path, selection=None):
             for each in stream.frames(selection)
             if each is not None
         ]
+        assert is_damaged or not stream.damage.text(stream.decoded)
         return frames, stream.decoded
 
 
@@ -178,13 +182,13 @@ def test_odd_files_have_the_frames_of_a_full_decode(tmp_path, kind):
         case _:
             data = film(tmp_path, "h264-ts").read_bytes()
             path.write_bytes(data[len(data) // 7 // 188 * 188 :])
-    everything, _ = decoded(path)
+    everything, _ = decoded(path, is_damaged=True)
     assert len(everything) > 60
 
     for each in options(random.Random(kind), everything):
         wanted = chosen(everything, Selection(**each))
         if wanted:
-            assert decoded(path, Selection(**each))[0] == wanted, each
+            assert decoded(path, Selection(**each), is_damaged=True)[0] == wanted, each
 
 
 @pytest.mark.parametrize("kind", ["h264", "h265-open", "mpeg4-mp4", "mpeg4", "mjpeg", "mpeg2"])
@@ -196,10 +200,10 @@ def test_numbers_and_times_are_those_of_a_full_decode_where_there_is_damage(tmp_
         for place in rng.integers(len(data) // 5, len(data) * 4 // 5, 3):
             data[place : place + 40] = rng.bytes(40)
         path.write_bytes(data)
-        everything, _ = decoded(path)
+        everything, _ = decoded(path, is_damaged=True)
         start = everything[int(rng.integers(20, len(everything) - 5))][1]
 
-        rest, _ = decoded(path, Selection(start_s=start))
+        rest, _ = decoded(path, Selection(start_s=start), is_damaged=True)
 
         assert [each[:2] for each in rest] == [e[:2] for e in everything if e[1] >= start]
 
