@@ -29,7 +29,7 @@ from gepipe.runtime.memory import Shapes
 from gepipe.runtime.roster import Roster
 from gepipe.runtime.schedule import rows_per_ticket
 from gepipe.runtime.slots import Slot, SlotTable
-from gepipe.runtime.statistics import StageCount
+from gepipe.runtime.stagecount import StageCount
 
 #: Worker deaths that an item survives.
 DEATHS_SURVIVED = 1

@@ -10,7 +10,8 @@ from gepipe.io.drawnfolder import DrawnFolder, write_part
 from gepipe.io.jsonl import encode_json
 from gepipe.io.records import RecordFile
 from gepipe.io.source import PLUGIN_CONFIG, start_folder
-from gepipe.video.contactfile import NOTHING, ContactSheetFile, Layout, stride
+from gepipe.video.contactfile import NOTHING, ContactSheetFile, stride
+from gepipe.video.sheetlayout import Layout
 
 if TYPE_CHECKING:
     from gepipe.io.original import Origin

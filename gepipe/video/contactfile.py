@@ -12,6 +12,7 @@ from gepipe.io.drawnfolder import DrawnFolder, stem_of
 from gepipe.io.linked import LinkedLines
 from gepipe.io.records import close_all
 from gepipe.io.sink import Record
+from gepipe.video.sheetlayout import Layout
 from gepipe.video.sinkprocess import SinkProcess
 
 if TYPE_CHECKING:
@@ -19,23 +20,6 @@ if TYPE_CHECKING:
 
 #: What stands in a payload for what there is not.
 NOTHING: Final = b"-"
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How sheets look.
-
-    Attributes:
-        count: Most pictures of a sheet.
-        columns: Pictures of a row.
-        width: Of a picture, in pixels.
-        font: A font file for captions that are not ASCII, or empty.
-    """
-
-    count: int
-    columns: int
-    width: int
-    font: str
 
 
 def stride(position: int, count: int) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 
 from gepipe.errors import GepipeError, reason_of
 from gepipe.io.plates import Plate, Style, draw_label, write_label
-from gepipe.video.contactfile import Layout
+from gepipe.video.sheetlayout import Layout
 from gepipe.video.sinkprocess import serve
 
 if TYPE_CHECKING:
