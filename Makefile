@@ -1,4 +1,4 @@
-# `make run` sets up and runs the main job, `make serve` serves it; `make test` passes the tests.
+# `make run` sets up and runs a ready pipeline, `make serve` serves it; `make test` passes the tests.
 # Everything is installed into .venv. PYTHON chooses the interpreter: make setup PYTHON=python3.12
 
 PYTHON  ?= python3
@@ -8,7 +8,7 @@ WORKERS ?= 2
 SAMPLES ?= classify
 ARGS    ?=
 
-# What `make run` runs: classify, detect, detect-classify, detect-video, embed, ocr.
+# What `make run` runs and `make serve` serves: classify, detect, detect-classify, detect-video, embed, ocr.
 PIPELINE ?= classify
 
 VENV1   := .cache/venv-numpy1
@@ -48,9 +48,10 @@ run: $(STAMP)  ## Run a ready pipeline on its samples: make run PIPELINE=ocr
 	@$(PY) -m samples.fetch $(PIPELINE)
 	$(VENV)/bin/gepipe run pipelines/$(PIPELINE).yaml $(ARGS)
 
-serve: samples  ## Serve the sample pipeline with Triton on 127.0.0.1, port 8000
-	@$(VENV)/bin/gepipe triton install
-	$(VENV)/bin/gepipe triton export pipelines/classify.yaml out/models
+serve: $(STAMP)  ## Serve a ready pipeline with Triton on 127.0.0.1, port 8000: make serve PIPELINE=ocr
+	@$(PY) -m samples.fetch $(PIPELINE)
+	@$(VENV)/bin/gepipe triton install $(if $(filter embed,$(PIPELINE)),--with text)
+	$(VENV)/bin/gepipe triton export pipelines/$(PIPELINE).yaml out/models
 	$(VENV)/bin/gepipe triton serve out/models $(ARGS)
 
 test: samples large-samples  ## Run the tests
