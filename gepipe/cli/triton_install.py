@@ -49,8 +49,8 @@ def install(
 ) -> None:
     """Fetch Triton into an environment of its own, with the NumPy that its models need.
 
-    It goes into the user's cache (GEPIPE_CACHE), 1 GB a Python version. What is there already is
-    kept, so that repeating it costs a second.
+    It goes into the user's cache (GEPIPE_CACHE), about 520 MB a Python version. What is there
+    already is kept, so that repeating it costs a second.
     """
     from gepipe.cli.triton_serving import install_triton
 

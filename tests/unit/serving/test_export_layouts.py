@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -358,6 +359,34 @@ def test_the_client_is_python(model: Path, given: Tensor | None) -> None:
     compile(text, "client.py", "exec")
     if given is not None:
         assert "row.reshape((1, 3, 4)), dtype=np.bool_" in text
+
+
+@pytest.mark.parametrize("given", [None, Tensor("INPUT", "FP32", (3,))])
+def test_the_client_blames_no_server_for_a_file(
+    model: Path, tmp_path: Path, given: Tensor | None
+) -> None:
+    pytest.importorskip("tritonclient.http")
+    client, gone = tmp_path / "client.py", str(tmp_path / "gone")
+    client.write_text(client_text(plan_of(model, given=given)))
+    files = [gone]
+    if given is not None:  # arrays alone are read, not only sent
+        for name, content in (("text.npy", b"text"), ("empty.npy", b"")):
+            (tmp_path / name).write_bytes(content)
+            files.append(str(tmp_path / name))
+
+    ended = subprocess.run(
+        [sys.executable, str(client), *files, "--url", "127.0.0.1:1"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    lines = ended.stderr.splitlines()
+    assert ended.returncode == 3
+    assert [line.partition(": ")[0] for line in lines] == files
+    assert "No such file" in lines[0]
+    assert "127.0.0.1:1" not in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -36,14 +36,20 @@ def main():
     for path in asked.files:
         try:
             row = read(path)
+        except (OSError, ValueError, EOFError) as error:  # no such file, or none of this kind
+            failed += 1
+            print(path + ": " + str(error), file=sys.stderr)
+            continue
+        try:
             tensor = triton.InferInput("IMAGE", list(row.shape), "BYTES")
             tensor.set_data_from_numpy(row)
             answer = client.infer(MODEL, [tensor]).as_numpy("RESULT")
-            print(json.dumps({"source": path, "result": json.loads(answer[0, 0])}))
+            record = {"source": path, "result": json.loads(answer[0, 0])}
+            print(json.dumps(record, ensure_ascii=False))
         except InferenceServerException as error:
             failed += 1
             print(path + ": " + error.message(), file=sys.stderr)
-        except OSError as error:  # no such file, or no server
+        except OSError as error:  # no server
             failed += 1
             print(path + ": " + asked.url + ": " + str(error), file=sys.stderr)
     client.close()
