@@ -72,8 +72,10 @@ class Rehearsal:
             ConfigError: It is.
         """
         if not self.good and self.signs:
-            first, count = self.signs[0], len(self.signs)
-            which = f"the first {count} inputs all fail" if count > 1 else "the first input fails"
+            first = self.signs[0]
+            which = "the first input fails"
+            if self.tried > 1:
+                which = f"the first {self.tried} inputs all fail"
             raise ConfigError(f"{first.stage}: {which}: {first.source}: {first.error}")
         if self.parts.failed and not self.parts.good:
             of = f"the first {self.tried} inputs" if self.tried > 1 else "the first input"
@@ -98,6 +100,7 @@ def rehearse(planned: Plan, source: Source) -> str:
             try:
                 supervisor.run(partial(_start, feed), found.see)
             except Interrupted:
+                found.require_success()
                 return f"the first {len(entries)} inputs take more than {_LIMIT_S:g} s to be tried"
             if isinstance(supervisor, Chain):
                 found.parts.add(supervisor.parts)

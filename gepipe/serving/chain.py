@@ -250,6 +250,8 @@ class ServedChain:
                 if error is None and (error := start.exception()) is not None:
                     self._close_legs()
         if error is not None:
+            self._ended = True
+            self._refuse()
             raise error
         return [start.result() for start in starts]
 

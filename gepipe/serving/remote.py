@@ -125,6 +125,8 @@ class RemoteJob(Job):
             f"server {self._address}, model {served.name!r}",
             f"{self._options.concurrency} calls at a time",
         )
+        if self._spec.mids:
+            self.notes += ("parts that fail are marked in the results, and not counted here",)
         return self._spec
 
     def _process(

@@ -15,7 +15,7 @@ _WORTH_ASKING_S: Final = 0.005
 
 
 class Wanted:
-    """Looks whether requests are still wanted. Used by one thread.
+    """Looks whether requests are still wanted. One thread uses it; `row_s` is read by others.
 
     Attributes:
         row_s: How long a row has taken last.

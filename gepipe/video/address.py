@@ -14,6 +14,14 @@ from gepipe.io.videos import is_address
 _LIVE: Final = {"analyzeduration": "1000000"}
 
 
+def is_pipe(path: bytes) -> bool:
+    """Whether a source is a pipe: opening it waits for a writer, and what came is gone."""
+    try:
+        return stat.S_ISFIFO(os.stat(path).st_mode)  # noqa: PTH116 - bytes
+    except (OSError, ValueError):
+        return False
+
+
 @dataclass
 class Address:
     """Something to open.
@@ -60,7 +68,7 @@ class Address:
             raise ItemError("unreadable", f"{name!r} is a device, and no camera")
         if stat.S_ISSOCK(status.st_mode):
             raise ItemError("unreadable", f"{name!r} is a socket; expected a video")
-        if stat.S_ISFIFO(status.st_mode) and not live:  # opening it would wait for a writer
+        if is_pipe(path) and not live:
             raise ItemError(
                 "unreadable",
                 f"{name!r} is a pipe; expected a file; set live: true of the source to take what "

@@ -24,6 +24,7 @@ from gepipe.io.videos import is_camera, without_password
 from gepipe.runtime import tuning
 from gepipe.runtime.channel import WorkerChannel
 from gepipe.runtime.memory import SharedBuffer
+from gepipe.video.address import is_pipe
 from gepipe.video.order import Order
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ class _Decoder:
         number, fruitless = order.behind + 1, 0
         began, last_s = time.monotonic() - order.since_s, order.since_s
         while True:
-            error = ItemError("connection", "the stream ended")
+            error = ended = ItemError("connection", "the stream ended")
             try:
                 with closing(self._stream(order)) as stream:
                     self._opened(stream, selection)
@@ -192,6 +193,10 @@ class _Decoder:
                 if failed.kind == "too_large":
                     raise
                 error = failed
+            if is_pipe(order.path):  # its writer has gone, and nobody sends anew
+                if number == order.behind + 1:
+                    raise error
+                return number, "" if error is ended else str(error)
             if fruitless >= order.reconnect:
                 name = without_password(os.fsdecode(order.path))
                 raise ItemError(

@@ -52,7 +52,7 @@ class Groups:
     Attributes:
         planned: Frames to come, by time stamp.
         unplanned: Time stamps of frames that were decoded because wanted ones need them, and whose
-            turn to be shown is later. None once it is no longer sure what comes.
+            turn to be shown is later; none of them once it is no longer sure what comes.
         is_sure: Whether those are all that come. Once false, frames that come and are not among
             them have to be counted.
         is_over: Whether a frame came behind which none is wanted.

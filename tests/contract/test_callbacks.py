@@ -64,6 +64,10 @@ def test_exceptions_in_a_callback_are_swallowed(card: Card, listener: Listener) 
     for fail in (lambda _: 1 / 0, lambda _: sys.exit(1)):
         card.ok(card.acl.rt.launch_callback(fail, [], 1, card.stream))
         card.ok(card.acl.rt.synchronize_stream_with_timeout(card.stream, 30_000))
+    came: list[int] = []
+    card.ok(card.acl.rt.launch_callback(came.append, [7], 1, card.stream))
+    card.ok(card.acl.rt.synchronize_stream_with_timeout(card.stream, 30_000))
+    assert came == [[7]]  # the thread goes on
     card.ok(card.acl.rt.unsubscribe_report(listener.tid, card.stream))
     listener.stop()
 

@@ -338,6 +338,9 @@ def test_a_model_that_does_not_open_ends_the_start_and_leaves_nothing(tmp_path, 
         return now - before
 
     wait_until(lambda: not left())
+    told: list[bytes | Failure] = []
+    service.submit(picture([1]), answer=told.append)
+    assert [each.kind for each in told if isinstance(each, Failure)] == ["unavailable"]
     service.close()
 
 

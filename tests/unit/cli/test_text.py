@@ -53,10 +53,12 @@ def test_counts_have_the_right_plural():
     assert text.count(2, "process", "processes") == "2 processes"
 
 
-def test_nothing_is_written_where_there_is_no_stream(monkeypatch):
+def test_nothing_is_written_where_there_is_no_stream(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdout", None)
 
     text.print_out("lost")
+
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_line_goes_out_at_once(monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
 import time
 from itertools import pairwise
 
@@ -78,6 +79,27 @@ def test_a_lost_connection_is_made_anew_and_numbers_and_times_go_on(camera, watc
     assert watcher.frames[-1] > 100
     assert watcher.frames[-1] < 4 * 60
     assert "connecting again in 0.5 s" in caplog.text
+
+
+@pytest.mark.parametrize("good", [True, False])
+def test_a_pipe_ends_when_its_writer_has_gone(tmp_path, watcher_of, good):
+    film = clip(tmp_path / "film.ts", 60, codec="mpeg2video", form="mpegts")
+    sent = film.read_bytes() if good else b"no film at all" * 1000
+    pipe = tmp_path / "pipe.ts"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(sent,), daemon=True)
+    writer.start()
+
+    watcher = watcher_of(str(pipe), live=True)
+    watcher.all()
+
+    writer.join()
+    if good:
+        assert len(watcher.frames) + watcher.feed.progress().dropped == 60
+        assert not watcher.failures
+    else:
+        assert not watcher.frames
+        assert [kind for _, kind, _ in watcher.failures] == ["decoder"]
 
 
 def test_a_connection_that_falls_silent_is_made_anew(camera, watcher_of, caplog):
