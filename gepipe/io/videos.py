@@ -48,8 +48,8 @@ class VideoFiles:
 
     Args:
         paths: Where the videos are. `/dev/video0` is a camera.
-        every: Take each n-th frame only.
-        fps: Take at most so many frames a second of video.
+        every: Take each n-th frame only. Not with `fps`.
+        fps: Take at most so many frames a second of video. Not with `every`.
         start: Leave out what comes before: `90s`, `1.5m`. It is decoded only where it must be.
         stop: Leave out what comes behind.
         live: Whether a source is live; by default network streams other than http and cameras are.
@@ -94,6 +94,11 @@ class VideoFiles:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least {least}")
         if self.fps is not None and self.fps <= 0:
             raise ValueError(f"fps is {self.fps}; expected more than 0")
+        if self.fps is not None and self.every > 1:
+            raise ValueError(
+                f"every is {self.every} and fps is {self.fps:g}; expected one of the two, as both "
+                "say how many frames are taken; leave one out (for one run: every=1, or fps=null)"
+            )
         for name, parse in (
             ("start", parse_duration),
             ("stop", parse_duration),

@@ -16,7 +16,7 @@ class Selection:
 
     Attributes:
         every: Take each n-th frame only.
-        fps: Take at most so many frames a second of video.
+        fps: Take at most so many frames a second of video; instead of `every`.
         start_s: Leave out what comes before.
         stop_s: Leave out what comes behind.
         seen: Frames between the two so far.
@@ -78,6 +78,6 @@ class Selection:
         if rate > 0:
             length_s = min(frames / rate, self.stop_s) - self.start_s
             frames = max(0, min(frames, round(length_s * rate)))
-            if self.fps is not None and self.fps < rate / self.every:
+            if self.fps is not None and self.fps < rate:
                 return math.ceil(max(0.0, length_s) * self.fps)
         return -(-frames // self.every)

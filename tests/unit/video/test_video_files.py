@@ -55,6 +55,25 @@ def test_frames_a_second_are_chosen_by_time_stamps(tmp_path):
     assert len(watcher.times) == 8
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"every": 0}, "every is 0; expected at least 1"),
+        ({"fps": 0.0}, "fps is 0.0; expected more than 0"),
+        ({"every": 5, "fps": 2.5}, r"every is 5 and fps is 2\.5; expected one of the two, .*leave"),
+        ({"start": "2s", "stop": 2.0}, "stop is 2.0 s; expected more than start, 2.0 s"),
+        ({"stop": "soon"}, "stop: expected a duration such as 50ms, .*, got 'soon'"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(options, said):
+    with pytest.raises(ValueError, match=said):
+        VideoFiles("a.mp4", **options)
+
+
+def test_one_frame_of_each_may_be_asked_for_beside_frames_a_second():
+    assert VideoFiles("a.mp4", every=1, fps=2.5).fps == 2.5
+
+
 def test_a_part_of_a_video_keeps_the_numbers_of_its_frames(tmp_path):
     watcher = watch(clip(tmp_path / "a.mp4", 100, fps=25), start="1s", stop="2s")
 
