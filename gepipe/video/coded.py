@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from gepipe.video.nalunits import H264, H265
-from gepipe.video.piece import Piece
+from gepipe.video.packetkind import PacketKind
 
 #: Codecs each packet of which is a frame; the container knows whether it needs others.
 _PLAIN: Final = (
@@ -16,7 +16,7 @@ _PLAIN: Final = (
 #: Smaller pictures of MPEG-4 may be none: a place where the one before is shown on.
 _MPEG4_BYTES_MIN: Final = 16
 
-Look = Callable[[bytes], Piece]
+Look = Callable[[bytes], PacketKind]
 
 
 def look_of(codec: str, extradata: bytes) -> Look | None:
@@ -34,66 +34,68 @@ def look_of(codec: str, extradata: bytes) -> Look | None:
     return _plain if codec in _PLAIN else _LOOKS.get(codec)
 
 
-def piece_of(packet: Any, look: Look) -> Piece:
+def kind_of(packet: Any, look: Look) -> PacketKind:
     """Return what a packet holds, by its bytes and by what the container says of it."""
     if packet.pts is None or packet.is_corrupt or not packet.size:
-        return Piece.UNSURE
+        return PacketKind.UNSURE
     try:
-        piece = look(bytes(packet))
+        kind = look(bytes(packet))
     except (ValueError, IndexError):
-        return Piece.UNSURE
-    return Piece.FRAME if piece is Piece.KEY and not packet.is_keyframe else piece
+        return PacketKind.UNSURE
+    return PacketKind.FRAME if kind is PacketKind.KEY and not packet.is_keyframe else kind
 
 
-def _plain(_: bytes) -> Piece:
-    return Piece.KEY
+def _plain(_: bytes) -> PacketKind:
+    return PacketKind.KEY
 
 
-def _mpeg12(data: bytes) -> Piece:
+def _mpeg12(data: bytes) -> PacketKind:
     """Look at MPEG-1 and MPEG-2; pictures may be fields, of which two are a frame."""
     if data.count(b"\0\0\1\0") != 1 or b"\0\0\1\xb7" in data:
-        return Piece.UNSURE
+        return PacketKind.UNSURE
     place = data.index(b"\0\0\1\0") + 4
     extension = data.find(b"\0\0\1\xb5", place)
     if extension >= 0 and data[extension + 4] >> 4 == 8 and data[extension + 6] & 3 != 3:
-        return Piece.UNSURE
+        return PacketKind.UNSURE
     kind = data[place + 1] >> 3 & 7
     if kind == 3:
-        return Piece.BETWEEN
-    return Piece.KEY if kind == 1 and 0 <= data.find(b"\0\0\1\xb3") < place else Piece.FRAME
+        return PacketKind.B_FRAME
+    return (
+        PacketKind.KEY if kind == 1 and 0 <= data.find(b"\0\0\1\xb3") < place else PacketKind.FRAME
+    )
 
 
-def _mpeg4(data: bytes) -> Piece:
+def _mpeg4(data: bytes) -> PacketKind:
     """Look at MPEG-4; AVI files may have two pictures in a packet, and none in the next."""
     place = data.find(b"\0\0\1\xb6")
     if place < 0 or data.find(b"\0\0\1\xb6", place + 4) >= 0:
-        return Piece.UNSURE
+        return PacketKind.UNSURE
     if len(data) - place < _MPEG4_BYTES_MIN:
-        return Piece.UNSURE
+        return PacketKind.UNSURE
     kind = data[place + 4] >> 6
     if kind == 2:
-        return Piece.BETWEEN
-    return Piece.FRAME if kind else Piece.KEY
+        return PacketKind.B_FRAME
+    return PacketKind.FRAME if kind else PacketKind.KEY
 
 
-def _msmpeg4(data: bytes) -> Piece:
-    return Piece.FRAME if data[0] >> 6 else Piece.KEY
+def _msmpeg4(data: bytes) -> PacketKind:
+    return PacketKind.FRAME if data[0] >> 6 else PacketKind.KEY
 
 
-def _vp8(data: bytes) -> Piece:
+def _vp8(data: bytes) -> PacketKind:
     if not data[0] >> 4 & 1:
-        return Piece.HIDDEN if data[0] & 1 else Piece.UNSURE
-    return Piece.FRAME if data[0] & 1 else Piece.KEY
+        return PacketKind.HIDDEN if data[0] & 1 else PacketKind.UNSURE
+    return PacketKind.FRAME if data[0] & 1 else PacketKind.KEY
 
 
-def _vp9(data: bytes) -> Piece:
+def _vp9(data: bytes) -> PacketKind:
     """Look at VP9; a packet may hold hidden frames in front of the one that is shown."""
     shown = 0
     is_key = False
     for frame in _vp9_frames(data):
         head = frame[0]
         if head >> 6 != 2:
-            return Piece.UNSURE
+            return PacketKind.UNSURE
         head <<= 1 if head >> 4 & 3 == 3 else 0  # the last profile has a bit more
         if head >> 3 & 1:  # one that is there already is shown
             shown += 1
@@ -101,8 +103,8 @@ def _vp9(data: bytes) -> Piece:
         shown += head >> 1 & 1
         is_key = is_key or not head >> 2 & 1
     if shown != 1:
-        return Piece.UNSURE if shown or is_key else Piece.HIDDEN
-    return Piece.KEY if is_key else Piece.FRAME
+        return PacketKind.UNSURE if shown or is_key else PacketKind.HIDDEN
+    return PacketKind.KEY if is_key else PacketKind.FRAME
 
 
 def _vp9_frames(data: bytes) -> Iterator[bytes]:
@@ -121,7 +123,7 @@ def _vp9_frames(data: bytes) -> Iterator[bytes]:
         place += size
 
 
-def _av1(data: bytes) -> Piece:
+def _av1(data: bytes) -> PacketKind:
     """Look at AV1; a packet may hold hidden frames in front of the one that is shown."""
     shown = 0
     is_key = has_sequence = False
@@ -133,8 +135,8 @@ def _av1(data: bytes) -> Piece:
             shown += is_shown
             is_key |= head >> 4 == 1  # not there already, key, shown
     if shown != 1:
-        return Piece.UNSURE
-    return Piece.KEY if is_key and has_sequence else Piece.FRAME
+        return PacketKind.UNSURE
+    return PacketKind.KEY if is_key and has_sequence else PacketKind.FRAME
 
 
 def _av1_units(data: bytes) -> Iterator[tuple[int, bytes]]:

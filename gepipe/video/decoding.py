@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from av.error import ExitError, FFmpegError
 
 from gepipe.io.videos import without_password
-from gepipe.video.coded import piece_of
+from gepipe.video.coded import kind_of
 from gepipe.video.damage import Damage
-from gepipe.video.groups import Groups, Planned
-from gepipe.video.piece import Piece
+from gepipe.video.gops import Gops, Planned
+from gepipe.video.packetkind import PacketKind
 
 if TYPE_CHECKING:
     from gepipe.video.clock import Clock
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: Frames in a row without a later time stamp, behind which a video counts as at its end.
 STALLED_MAX: Final = 250
-#: Pieces in a row that give no frame, behind which a video is given up.
+#: Packets in a row that give no frame, behind which a video is given up.
 FRUITLESS_MAX: Final = 2000
 _READ_ERRORS_MAX: Final = 16
 #: What FFmpeg's decoders say where they fill in what they could not decode.
@@ -73,15 +73,15 @@ class Decoding:
         self._clock = clock
         self._lines = lines
         self._timeout_s = timeout_s
-        self._groups: Groups | None = None
+        self._gops: Gops | None = None
         self._selection: Selection | None = None
-        self._is_whole = False  # whether the first piece was one that decoding can begin with
-        self._failed: list[int] = []  # time stamps of pieces that no frame could be made of
+        self._is_whole = False  # whether the first packet was a key frame
+        self._failed: list[int] = []  # time stamps of packets that no frame could be made of
         self._fruitless = self._stalled = 0
         self._is_over = False
 
     def frames(self, selection: Selection | None, look: Look | None) -> Iterator[Decoded | None]:
-        """Yield frames in the order they are shown, and None for a piece that is left out.
+        """Yield frames in the order they are shown, and None for a packet that is left out.
 
         Args:
             selection: Which frames; None is yielded for others.
@@ -90,8 +90,8 @@ class Decoding:
         self._selection = selection
         packets = self._packets(look)
         if look is not None and selection is not None and selection.leaves_out:
-            self._groups = Groups(packets, lambda each: piece_of(each, look), self._plan)
-            packets = self._groups.feed()
+            self._gops = Gops(packets, lambda each: kind_of(each, look), self._plan)
+            packets = self._gops.feed()
         for packet in packets:
             if packet is True:
                 yield None
@@ -114,25 +114,25 @@ class Decoding:
                 mended = ""
                 if self._is_over:
                     return
-        self.at_end = not (self._groups and self._groups.is_over)
+        self.at_end = not (self._gops and self._gops.is_over)
 
     def _frame(self, picture: Any, mended: str) -> Decoded | None:
         """Return a frame, None if it is not wanted or known to be wrong."""
         self._fruitless = 0
         self.decoded += 1
-        groups, clock = self._groups, self._clock
-        known = groups.planned.pop(picture.pts, None) if groups else None
+        gops, clock = self._gops, self._clock
+        known = gops.planned.pop(picture.pts, None) if gops else None
         if known is not None:
             number, time_s, is_wanted = known
-        elif groups and picture.pts in groups.unplanned:
-            groups.unplanned.remove(picture.pts)
+        elif gops and picture.pts in gops.unplanned:
+            gops.unplanned.remove(picture.pts)
             return None
-        elif groups and groups.is_sure:
+        elif gops and gops.is_sure:
             self.damage.leave_out(self.seen, clock.last_s, "a frame that belongs to no piece")
             return None
         else:
-            if groups:
-                groups.planned.clear()  # what has not come so far does not come any more
+            if gops:
+                gops.planned.clear()  # what has not come so far does not come any more
             number, time_s = self._number(picture.pts), clock.read(picture)
             if self._is_stalled():
                 return None
@@ -177,11 +177,11 @@ class Decoding:
         return Planned(number, time_s, self._selection.takes(time_s))
 
     def _fail(self, packet: Any, why: str) -> None:
-        """Take that no frame could be made of a piece."""
+        """Take that no frame could be made of a packet."""
         self.last_error = why
         self._fruitless += 1
         pts = packet.pts if packet else None
-        known = self._groups.planned.get(pts) if self._groups and pts is not None else None
+        known = self._gops.planned.get(pts) if self._gops and pts is not None else None
         if known is not None:
             self.damage.leave_out(known.number, known.time, why)
             return
@@ -200,7 +200,9 @@ class Decoding:
                     errors = 0
                     if is_first:
                         is_first = False
-                        self._is_whole = look is not None and piece_of(packet, look) is Piece.KEY
+                        self._is_whole = (
+                            look is not None and kind_of(packet, look) is PacketKind.KEY
+                        )
                     yield packet
             except (FFmpegError, OSError) as error:
                 errors += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from gepipe.video.piece import Piece
+from gepipe.video.packetkind import PacketKind
 
 _START: Final = b"\0\0\1"
 #: Profiles of H.264 whose sequence header has the fields of the high ones.
@@ -55,7 +55,7 @@ class H264:
                 if unit[0] & 31 == 7:
                     self._learn(unit)
 
-    def __call__(self, data: bytes) -> Piece:
+    def __call__(self, data: bytes) -> PacketKind:
         """Return what a packet holds."""
         pictures = kinds = 0
         is_between = False
@@ -68,12 +68,12 @@ class H264:
             elif kind == 7:
                 self._learn(unit)
         if kinds & _UNUSUAL or pictures != 1:
-            return Piece.UNSURE
+            return PacketKind.UNSURE
         if not self._are_frames or not all(self._are_frames.values()):
-            return Piece.UNSURE
+            return PacketKind.UNSURE
         if is_between:  # AVI files say that it is shown when it is stored
-            return Piece.BETWEEN
-        return Piece.KEY if kinds & 1 << 5 and not kinds & 1 << 1 else Piece.FRAME
+            return PacketKind.B_FRAME
+        return PacketKind.KEY if kinds & 1 << 5 and not kinds & 1 << 1 else PacketKind.FRAME
 
     def _learn(self, unit: bytes) -> None:
         if unit not in self._are_frames:
@@ -103,7 +103,7 @@ class H265:
             if unit[0] >> 1 & 63 == 34:
                 self._learn(unit)
 
-    def __call__(self, data: bytes) -> Piece:
+    def __call__(self, data: bytes) -> PacketKind:
         """Return what a packet holds."""
         pictures = 0
         is_key = is_other = False
@@ -116,14 +116,14 @@ class H265:
                 is_key |= 19 <= kind <= 21
                 is_other |= not 19 <= kind <= 21
                 if 16 <= kind <= 18:  # a link that is broken: what leads it is not shown
-                    return Piece.UNSURE
+                    return PacketKind.UNSURE
             elif kind == 34:
                 self._learn(unit)
             elif kind in (36, 37):  # the end of a sequence, behind which a new one begins
-                return Piece.UNSURE
+                return PacketKind.UNSURE
         if pictures != 1 or not self._show_all or not all(self._show_all.values()):
-            return Piece.UNSURE
-        return Piece.KEY if is_key and not is_other else Piece.FRAME
+            return PacketKind.UNSURE
+        return PacketKind.KEY if is_key and not is_other else PacketKind.FRAME
 
     def _learn(self, unit: bytes) -> None:
         if unit not in self._show_all:

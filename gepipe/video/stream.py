@@ -163,7 +163,7 @@ class VideoStream:
         return self._decoding.damage
 
     def frames(self, selection: Selection | None = None) -> Iterator[Decoded | None]:
-        """Yield the frames in the order they are shown, and None for a piece that is left out.
+        """Yield the frames in the order they are shown, and None for a packet that is left out.
 
         Args:
             selection: Which frames; None is yielded for others. Of a file, what is not needed for

@@ -1,12 +1,13 @@
-"""Groups of frames that can be decoded by themselves: those without a wanted frame are not decoded.
+"""Leaves out of a video the groups of pictures (GOPs) that have no wanted frame, undecoded.
 
-    packets ──▶ [ key, leading…, others… ] [ key, … ] ──▶ to the decoder: those of groups with a
-                 a group                                    wanted frame, up to the last one of them
+    packets ──▶ [ key, leading…, others… ] [ key, … ] ──▶ to the decoder: those of GOPs with a
+                 a GOP                                      wanted frame, up to the last one of them
 
-A group has the frames that are shown from its key frame up to that of the next group. Its packets
-are its key's and those behind, and those that lead the next group: they come behind that one's key,
-are shown before it, and need both groups. Which number and time each frame has shows from the
-packets; where one of them is not surely a single frame, all from its group on is decoded.
+A GOP has the frames that are shown from its key frame up to that of the next GOP. Its packets are
+its key frame's and those behind, and those that lead the next GOP, as where that is an open one:
+they come behind its key frame, are shown before it, and need both GOPs. Which number and time each
+frame has shows from the packets; where one of them is not surely a single frame, all from its GOP
+on is decoded.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from gepipe.video.piece import Piece
+from gepipe.video.packetkind import PacketKind
 
-#: What packets of a group may take before they have to be decoded.
+#: What packets of a GOP may take before they have to be decoded.
 _HELD_BYTES_MAX: Final = 64 << 20
 _HELD_MAX: Final = 20_000
 
@@ -37,7 +38,7 @@ class Planned(NamedTuple):
 
 
 @dataclass
-class _Group:
+class _Gop:
     key: Any
     leading: list[Any] = field(default_factory=list)
     rest: list[Any] = field(default_factory=list)
@@ -46,7 +47,7 @@ class _Group:
     head_fed: bool = False  # whether the decoder had its key and what leads it
 
 
-class Groups:
+class Gops:
     """Feeds a decoder.
 
     Attributes:
@@ -61,7 +62,7 @@ class Groups:
     def __init__(
         self,
         packets: Iterable[Any],
-        look: Callable[[Any], Piece],
+        look: Callable[[Any], PacketKind],
         plan: Callable[[int], Planned | None],
     ) -> None:
         """Read nothing yet.
@@ -78,9 +79,9 @@ class Groups:
         self._packets = iter(packets)
         self._look = look
         self._plan = plan
-        self._group: _Group | None = None
-        self._next: _Group | None = None  # of which only what leads it has come
-        self._decoding = False  # whether the decoder has had all before this group
+        self._gop: _Gop | None = None
+        self._next: _Gop | None = None  # of which only what leads it has come
+        self._decoding = False  # whether the decoder has had all before this GOP
         self.is_over = False
         self._held_bytes = self._held = 0
 
@@ -91,12 +92,12 @@ class Groups:
             if not packet or (not packet.size and packet.pts is None):
                 yield from self._finish(packet)
                 return
-            piece = self._look(packet)
-            if self._ends_head(piece, packet):
+            kind = self._look(packet)
+            if self._ends_head(kind, packet):
                 yield from self._close()
                 if self.is_over:
                     return
-            if not self._take(piece, packet):
+            if not self._take(kind, packet):
                 self.is_sure = False
                 self.unplanned.clear()
                 yield from self._waiting()
@@ -104,65 +105,69 @@ class Groups:
                 yield from self._packets
                 return
 
-    def _ends_head(self, piece: Piece, packet: Any) -> bool:
-        """Whether all has come of what leads the next group."""
+    def _ends_head(self, kind: PacketKind, packet: Any) -> bool:
+        """Whether all has come of what leads the next GOP."""
         return self._next is not None and (
-            piece in (Piece.KEY, Piece.HIDDEN)
-            or (piece is Piece.FRAME and packet.pts > self._next.key.pts)
+            kind in (PacketKind.KEY, PacketKind.HIDDEN)
+            or (kind is PacketKind.FRAME and packet.pts > self._next.key.pts)
         )
 
-    def _take(self, piece: Piece, packet: Any) -> bool:
+    def _take(self, kind: PacketKind, packet: Any) -> bool:
         """Put a packet where it belongs; False if that is not sure."""
         self._held += 1
         self._held_bytes += packet.size
-        if piece is Piece.UNSURE or self._held > _HELD_MAX or self._held_bytes > _HELD_BYTES_MAX:
+        if (
+            kind is PacketKind.UNSURE
+            or self._held > _HELD_MAX
+            or self._held_bytes > _HELD_BYTES_MAX
+        ):
             return False
-        if piece is Piece.KEY:
+        if kind is PacketKind.KEY:
             return self._begin(packet)
-        if self._group is None:
+        if self._gop is None:
             return False
-        if piece is Piece.HIDDEN:
-            self._group.rest.append(packet)
+        if kind is PacketKind.HIDDEN:
+            self._gop.rest.append(packet)
             return True
-        return self._add(self._group, piece, packet)
+        return self._add(self._gop, kind, packet)
 
     def _begin(self, packet: Any) -> bool:
         pts, is_shown = packet.pts, not packet.is_discard
-        if self._group is not None and pts <= self._group.last:
+        if self._gop is not None and pts <= self._gop.last:
             return False
-        group = _Group(packet, shown={pts} if is_shown else set(), last=pts)
-        if self._group is None:
-            self._group = group
+        gop = _Gop(packet, shown={pts} if is_shown else set(), last=pts)
+        if self._gop is None:
+            self._gop = gop
         else:
-            self._next = group
+            self._next = gop
         return True
 
-    def _add(self, group: _Group, piece: Piece, packet: Any) -> bool:
+    def _add(self, gop: _Gop, kind: PacketKind, packet: Any) -> bool:
         pts = packet.pts
-        if pts <= group.key.pts or pts in group.shown:
+        if pts <= gop.key.pts or pts in gop.shown:
             return False
         # What is shown earlier than its time stamp says is of a codec whose order is another one.
-        last = group.last if self._next is None else self._next.key.pts
-        if pts == last or (pts > last and (piece is Piece.BETWEEN or self._next is not None)):
+        last = gop.last if self._next is None else self._next.key.pts
+        if pts == last or (pts > last and (kind is PacketKind.B_FRAME or self._next is not None)):
             return False
         if not packet.is_discard:
-            group.shown.add(pts)
+            gop.shown.add(pts)
         if self._next is not None:
             self._next.leading.append(packet)
         else:
-            group.rest.append(packet)
-            group.last = max(group.last, pts)
+            gop.rest.append(packet)
+            gop.last = max(gop.last, pts)
         return True
 
     def _close(self) -> Iterator[Any]:
-        """Decide on the group, all frames of which are known, and go on to the next."""
-        group, following = self._group, self._next
-        assert group is not None
-        wanted = self._choose(group)
-        packets = [] if group.head_fed else [group.key]
-        if self._decoding and not group.head_fed:
-            packets += group.leading
-        packets += group.rest
+        """Decide on the GOP, all frames of which are known, and go on to the next."""
+        gop, following = self._gop, self._next
+        assert gop is not None
+        wanted = self._choose(gop)
+        packets = [] if gop.head_fed else [gop.key]
+        if self._decoding and not gop.head_fed:
+            packets += gop.leading
+        packets += gop.rest
         if following is not None and wanted.intersection(each.pts for each in following.leading):
             packets += [following.key, *following.leading]
             following.head_fed = True
@@ -185,15 +190,15 @@ class Groups:
         if not self._decoding:
             self.planned.clear()
             self.unplanned.clear()
-        self._group, self._next = following, None
+        self._gop, self._next = following, None
         self._held = self._held_bytes = 0
         if following is not None:
             held = (following.key, *following.leading)
             self._held, self._held_bytes = len(held), sum(packet.size for packet in held)
 
-    def _choose(self, group: _Group) -> set[int]:
+    def _choose(self, gop: _Gop) -> set[int]:
         wanted = set()
-        for pts in sorted(group.shown):
+        for pts in sorted(gop.shown):
             planned = self._plan(pts)
             if planned is None:
                 self.is_over = True
@@ -206,17 +211,17 @@ class Groups:
 
     def _waiting(self) -> Iterator[Any]:
         """Yield all that was held back."""
-        if (group := self._group) is not None:
-            if not group.head_fed:
-                yield group.key
-                yield from group.leading if self._decoding else ()
-            yield from group.rest
+        if (gop := self._gop) is not None:
+            if not gop.head_fed:
+                yield gop.key
+                yield from gop.leading if self._decoding else ()
+            yield from gop.rest
             if self._next is not None:
                 yield self._next.key
                 yield from self._next.leading
 
     def _finish(self, last: Any) -> Iterator[Any]:
-        while self._group is not None and not self.is_over:
+        while self._gop is not None and not self.is_over:
             yield from self._close()
         if self._decoding:
             yield last

@@ -5,14 +5,14 @@ from __future__ import annotations
 from enum import Enum, auto
 
 
-class Piece(Enum):
+class PacketKind(Enum):
     """What a packet holds, as far as that can be known without decoding it."""
 
     #: One frame that needs others.
     FRAME = auto()
     #: One frame that is shown before the last one of another kind.
-    BETWEEN = auto()
-    #: One frame that decoding can begin with.
+    B_FRAME = auto()
+    #: One frame that decoding can begin with: an I-frame that no later frame reaches over.
     KEY = auto()
     #: Something that others need, and nothing to show.
     HIDDEN = auto()
