@@ -417,7 +417,10 @@ def onnx_model(
         [value(name, *spec) for name, spec in outputs.items()],
         [numpy_helper.from_array(np.asarray(a), n) for n, a in (constants or {}).items()],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    sets = {"": 17} | {attrs["domain"]: 3 for _, _, _, attrs in nodes if "domain" in attrs}
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid(*each) for each in sets.items()]
+    )
     model.ir_version = 8
     onnx.save(model, str(path))
     return path

@@ -31,6 +31,8 @@ class EngineOptions:
         variants: How large the items are that the stage before makes, where they differ in their
             shapes and that is known; None otherwise.
         lengths: Lengths that a batch of texts may be executed at; None where there is one only.
+        text_bytes: The most bytes of a row of strings, for an engine that is given them, and gives
+            them, as `texts` packs them; 0 where it takes none.
         extra: Options written under the engine's name in the YAML.
     """
 
@@ -43,6 +45,7 @@ class EngineOptions:
     made: TensorSpec | None = None
     variants: Variants | None = None
     lengths: Lengths | None = None
+    text_bytes: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -12,6 +12,7 @@ from gepipe.engines.elastic import OutputShapes, opened
 from gepipe.engines.gears import portions
 from gepipe.engines.largest import closed_row, largest_rows
 from gepipe.engines.lengths import Cut
+from gepipe.engines.texts import STRING, pack, unpack
 from gepipe.errors import BackendError, ConfigError, ItemError, ModelLoadError, TensorMismatchError
 from gepipe.tensors import DTYPES, DYNAMIC, TensorSpec
 
@@ -56,8 +57,19 @@ class OnnxEngine:
             )
         except Exception as error:  # ONNX Runtime raises classes without a common base
             raise ModelLoadError(f"{model}: ONNX Runtime cannot open it: {error}") from error
-        self.inputs = tuple(_spec(arg, model) for arg in self._session.get_inputs())
-        self.outputs = tuple(_spec(arg, model) for arg in self._session.get_outputs())
+        taken = (*DTYPES, STRING) if options.text_bytes else tuple(DTYPES)
+        self.inputs = tuple(_spec(arg, model, taken) for arg in self._session.get_inputs())
+        self.outputs = tuple(_spec(arg, model, taken) for arg in self._session.get_outputs())
+        self._ranks = {
+            spec.name: len(spec.shape) - 1
+            for spec in (*self.inputs, *self.outputs)
+            if spec.dtype == STRING
+        }
+        for name, rank in self._ranks.items():
+            if rank < 0:
+                raise ModelLoadError(
+                    f"{model}: {name!r} is of strings, and its shape is not told; expected one"
+                )
         self.gears = _gears(self.inputs, self.outputs, model)
         plural = "s" * (options.threads != 1)
         version = onnxruntime.__version__
@@ -66,10 +78,11 @@ class OnnxEngine:
         self._model = model
         self._shapes = OutputShapes()
         self.largest: tuple[int, ...] = ()
-        self._probe_outputs(options.made)
+        if not self._ranks:
+            self._probe_outputs(options.made)
         if options.variants is not None:
             self._measure(options.variants)
-        if options.timeout_s is not None:
+        if options.timeout_s is not None and not self._ranks:
             self._warm_up(max(1, options.batch_size))
 
     @classmethod
@@ -122,6 +135,8 @@ class OnnxEngine:
             padded_ins, padded_outs = _padded(ins, gear), _padded(outs, gear)
             for name, array in ins.items():
                 padded_ins[name][:rows] = array
+                if name in self._ranks:  # a model may refuse strings of no letters
+                    padded_ins[name][rows:] = array[0]
             self._execute(padded_ins, padded_outs)
             for name, array in outs.items():
                 array[:] = padded_outs[name][:rows]
@@ -169,12 +184,43 @@ class OnnxEngine:
     def _execute(
         self, inputs: Mapping[str, NDArray[Any]], outputs: Mapping[str, NDArray[Any]]
     ) -> None:
+        if self._ranks:
+            self._execute_texts(inputs, outputs)
+            return
         binding = self._session.io_binding()
         for name, array in inputs.items():
             binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
         for name, array in outputs.items():
             binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
         self._session.run_with_iobinding(binding)
+
+    def _execute_texts(
+        self, inputs: Mapping[str, NDArray[Any]], outputs: Mapping[str, NDArray[Any]]
+    ) -> None:
+        """Execute what has strings, for which ONNX Runtime takes no memory of ours."""
+        import numpy as np
+
+        decoded = np.frompyfunc(bytes.decode, 1, 1)
+        ins = {
+            name: decoded(unpack(array, self._ranks[name])) if name in self._ranks else array
+            for name, array in inputs.items()
+        }
+        rows = next(iter(inputs.values())).shape[0]
+        results = self._session.run(list(outputs), ins)
+        for (name, array), result in zip(outputs.items(), results, strict=True):
+            if not result.ndim or result.shape[0] != rows:
+                raise _no_batch(name, result.shape, rows, self._model)
+            if name not in self._ranks and result.shape == array.shape:
+                array[:] = result
+            elif result.ndim - 1 == self._ranks.get(name):
+                pack(f"output {name!r}", result, array)
+            else:
+                expected = self._ranks.get(name, list(array.shape[1:]))
+                raise ItemError(
+                    "shape",
+                    f"output {name!r} has rows of shape {list(result.shape[1:])}; expected "
+                    f"{expected}" + " axes" * (name in self._ranks),
+                )
 
     def _run(self, inputs: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
         """Return the outputs of one execution, in order, wherever they are."""
@@ -259,16 +305,16 @@ def _no_batch(name: str, shape: Sequence[int], rows: int, model: Path) -> Tensor
     )
 
 
-def _spec(arg: Any, model: Path) -> TensorSpec:
+def _spec(arg: Any, model: Path, taken: Sequence[str]) -> TensorSpec:
     element = arg.type.removeprefix("tensor(").removesuffix(")")
     dtype = _DTYPES.get(element, element)
     try:
         shape = tuple(e if isinstance(e, int) and e >= 0 else DYNAMIC for e in arg.shape)
     except TypeError as error:  # a sequence or a map has no shape
         raise ModelLoadError(f"{model}: {arg.name!r} is a {arg.type}: {error}") from error
-    if dtype not in DTYPES:
+    if dtype not in taken:
         raise ModelLoadError(
-            f"{model}: {arg.name!r} is a {arg.type}; expected a tensor of {', '.join(DTYPES)}"
+            f"{model}: {arg.name!r} is a {arg.type}; expected a tensor of {', '.join(taken)}"
         )
     return TensorSpec(arg.name, dtype, shape)
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gepipe.engines import texts
 from gepipe.errors import ConfigError, GepipeError
 from gepipe.models.inspection import Inspection, Tensor, inspect
-from gepipe.serving.declared import ROWS, Declared
+from gepipe.serving.declared import ROWS, Declared, triton_type
 from gepipe.serving.rawrows import STRING
 from gepipe.serving.settings import Settings
 from gepipe.tensors import DTYPES, DYNAMIC, TensorSpec
@@ -89,10 +90,10 @@ def _batch(found: Inspection, inputs: Sequence[TensorSpec]) -> int:
 def _specs(tensors: Sequence[Tensor]) -> list[TensorSpec]:
     specs = []
     for tensor in tensors:
-        if tensor.dtype not in DTYPES:
+        if tensor.dtype not in (*DTYPES, texts.STRING):
             raise ConfigError(
                 f"{tensor.name!r} is {tensor.dtype}, which no engine takes; expected one of "
-                f"{', '.join(DTYPES)}"
+                f"{', '.join((*DTYPES, texts.STRING))}"
             )
         shape = tuple(e if isinstance(e, int) and e >= 0 else DYNAMIC for e in tensor.shape)
         specs.append(TensorSpec(tensor.name, tensor.dtype, shape))
@@ -102,7 +103,7 @@ def _specs(tensors: Sequence[Tensor]) -> list[TensorSpec]:
 def _entry(spec: TensorSpec, dims: Sequence[int]) -> dict[str, Any]:
     return {
         "name": spec.name,
-        "data_type": f"TYPE_{DTYPES[spec.dtype].triton}",
+        "data_type": triton_type(spec.dtype),
         "dims": list(dims) or [1],
     }
 

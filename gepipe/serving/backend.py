@@ -32,6 +32,7 @@ from gepipe.serving.request_queue import RequestQueue
 from gepipe.serving.server_memory import ServerMemory, view_of
 from gepipe.serving.settings import Settings
 from gepipe.serving.stub import settle
+from gepipe.serving.textrows import TextRows
 from gepipe.serving.wanted import Wanted
 from gepipe.tensors import DYNAMIC
 
@@ -187,6 +188,8 @@ class Backend:
             log.exception("%s: requests could not be executed", self._stage)
             for query in queries:
                 query.error = query.error or InternalError(f"{type(error).__name__}: {error}")
+        for query in queries:
+            query.error = query.error or self._texts.misfit(query.pieces)
         failures = [kind_of(query.error) for query in queries if query.error is not None]
         place.metrics.answered(len(queries), failures)
         return [self._reply(query) for query in queries]
@@ -209,9 +212,10 @@ class Backend:
         self._capacity = declared.max_batch_size or (
             declared.rows if declared.rows != DYNAMIC else max(info.gears, default=ROWS)
         )
-        self._inputs = inputs
-        self._raw_inputs = raw_of(declared.inputs)
-        self._raw_outputs = raw_of(declared.outputs)
+        self._texts = TextRows((*inputs, *outputs), settings.places[0].text_bytes)
+        self._inputs = self._texts.packed(inputs)
+        self._raw_inputs = raw_of(declared.inputs, inputs)
+        self._raw_outputs = raw_of(declared.outputs, outputs)
         engine = plugins.load("engines", settings.engine)
         self._is_lent = getattr(engine, "copies_inputs", False) and not self._raw_inputs
         wanted = [spec.name for spec in declared.outputs]
@@ -224,9 +228,11 @@ class Backend:
             limit_s = len(list(portions(self._capacity, info.gears))) * timeout_s
             if engine.keeps_time:
                 limit_s = _KILL_FACTOR * limit_s + _KILL_S
-        layouts = SlotLayout.of(inputs, self._capacity), SlotLayout.of(outputs, self._capacity)
+        first, second = (
+            SlotLayout.of(self._texts.packed(side), self._capacity) for side in (inputs, outputs)
+        )
         for place in self._places:
-            place.host.lay_out(*layouts, limit_s)
+            place.host.lay_out(first, second, limit_s)
 
     def _query_of(self, request: Any) -> Query:
         query = Query(request=request, began=time.monotonic())
@@ -249,7 +255,8 @@ class Backend:
             (spec,) = (each for each in self._inputs if each.name == name)
             return rows_from(tensor.as_numpy(), spec)
         array = view_of(tensor) if self._is_lent else tensor.as_numpy()
-        return array.reshape(-1) if name in self._flat else array
+        array = array.reshape(-1) if name in self._flat else array
+        return self._texts.rows_from(name, array) if name in self._texts else array
 
     def _reply(self, query: Query) -> Any:
         if query.error is not None:
@@ -264,11 +271,14 @@ class Backend:
                 continue
             match query.pieces.get(name, []):
                 case []:
-                    array = np.empty((0, *spec.shape), spec.dtype)
+                    (empty,) = self._texts.packed([spec])
+                    array = np.empty((0, *empty.shape), empty.dtype)
                 case [array]:
                     pass
                 case pieces:
                     array = np.concatenate(pieces)
+            if name in self._texts:
+                array = self._texts.elements_of(name, array)
             if name in self._raw_outputs:
                 array = elements_of(array, self._raw_outputs[name])
             elif not spec.shape and self._merged:

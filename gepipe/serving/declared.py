@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gepipe.engines import texts
 from gepipe.errors import ConfigError, TensorMismatchError
 from gepipe.plugins import did_you_mean
 from gepipe.serving import rawrows
@@ -109,7 +110,7 @@ def spec_of(side: str, entry: Mapping[str, Any], *, raw: bool = False) -> Tensor
     Args:
         side: Which of the two.
         entry: What the configuration says of it.
-        raw: Whether it may be of bytes; see `rawrows`.
+        raw: Whether it may be of strings, or of bytes; see `rawrows`.
 
     Raises:
         ConfigError: It is of a type that no engine takes.
@@ -121,7 +122,7 @@ def spec_of(side: str, entry: Mapping[str, Any], *, raw: bool = False) -> Tensor
         dims = entry["reshape"].get("shape") or ()
     shape = tuple(int(extent) for extent in dims)
     if raw and kind == rawrows.STRING:
-        return TensorSpec(name, rawrows.DTYPE, shape)
+        return TensorSpec(name, texts.STRING, shape)
     if kind not in DTYPE_OF_TRITON:
         known = f"expected one of {', '.join(DTYPE_OF_TRITON)}"
         hint = "Python models cannot be given it; convert the model to FP16 or FP32"
@@ -137,7 +138,7 @@ def _filled(kind: str, model: TensorSpec, declared: Sequence[TensorSpec]) -> Ten
         if kind == "output":
             return model  # computed, and sent to nobody
         raise TensorMismatchError(f"{kind} {model} of the model is not in the configuration")
-    if mine.dtype == rawrows.DTYPE:
+    if mine.dtype == texts.STRING != model.dtype:
         rawrows.check_raw(kind, mine, model)
         return model
     if not model.shape and mine.shape == (1,):
@@ -160,4 +161,9 @@ def _refuse_unknown(kind: str, declared: Sequence[TensorSpec], model: Sequence[T
 
 def _written(spec: TensorSpec) -> str:
     dims = ", ".join(str(extent) for extent in spec.shape)
-    return f"TYPE_{DTYPES[spec.dtype].triton} [{dims}]"
+    return f"{triton_type(spec.dtype)} [{dims}]"
+
+
+def triton_type(dtype: str) -> str:
+    """Return what a configuration calls a data type of a model."""
+    return f"TYPE_{rawrows.STRING if dtype == texts.STRING else DTYPES[dtype].triton}"

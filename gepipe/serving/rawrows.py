@@ -1,13 +1,15 @@
 """Rows that travel as one element of BYTES each: the bytes that they have in memory, and no text.
 
 A tensor that the configuration declares as `TYPE_STRING` with one element a row stands for the
-model's own tensor of bytes, whose row has a fixed size.
+model's own tensor of bytes, whose row has a fixed size. One that the model has as strings is none
+of these: see `textrows`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from gepipe.engines import texts
 from gepipe.errors import ItemError, TensorMismatchError
 from gepipe.tensors import DTYPES, TensorSpec
 
@@ -55,9 +57,15 @@ def check_raw(kind: str, declared: TensorSpec, model: TensorSpec) -> None:
         )
 
 
-def raw_of(specs: Sequence[TensorSpec]) -> dict[str, tuple[int, ...]]:
-    """Return the name of each tensor that is declared so, and the shape of its element."""
-    return {spec.name: spec.shape for spec in specs if spec.dtype == DTYPE}
+def raw_of(specs: Sequence[TensorSpec], models: Sequence[TensorSpec]) -> dict[str, tuple[int, ...]]:
+    """Return the name of each tensor that is declared so, and the shape of its element.
+
+    Args:
+        specs: As they are declared.
+        models: As the model has them.
+    """
+    own = {spec.name: spec.dtype for spec in models}
+    return {spec.name: spec.shape for spec in specs if spec.dtype == texts.STRING != own[spec.name]}
 
 
 def rows_from(values: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from gepipe.errors import GepipeError, ItemError, TensorMismatchError, WorkerError
 from gepipe.io.failures import Failure
 from gepipe.runtime.tickets import fault_of
+from gepipe.serving.host import ExecutionError
 from gepipe.serving.kinds import CANCELLED, EXPIRED, OVERLOADED, UNAVAILABLE
 
 log = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ def kind_of(error: BaseException) -> str:
 def code_of(error: BaseException) -> str:
     """Return the server's name of the code for a failure."""
     kind = kind_of(error)
-    if isinstance(error, ItemError):
+    if isinstance(error, ItemError | ExecutionError):
         return code_of_kind(kind)
     if kind in _PASSING or isinstance(error, WorkerError):
         return "UNAVAILABLE"

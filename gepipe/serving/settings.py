@@ -10,6 +10,7 @@ In `config.pbtxt`, each a text:
     parameters { key: "precision" value: { string_value: "fp16" } }
     parameters { key: "gears" value: { string_value: "1,4,8" } }
     parameters { key: "stage" value: { string_value: "inference" } }      # its name in messages
+    parameters { key: "text_bytes" value: { string_value: "1MiB" } }      # of a row of strings
     parameters { key: "max_queue_size" value: { string_value: "128" } }   # see `dispatcher`
     parameters { key: "instances" value: { string_value: "2" } }          # processes a device
     parameters { key: "max_wait" value: { string_value: "1ms" } }         # of a part-filled batch
@@ -33,9 +34,12 @@ from gepipe import plugins
 from gepipe.engines.engine import EngineOptions
 from gepipe.engines.ge import modelfile
 from gepipe.errors import ConfigError, ModelLoadError
+from gepipe.quantities import parse_size
 from gepipe.triton import parameters
 
 _SUFFIXES: Final = (".om", ".onnx")
+#: The most bytes of a row of strings, unless the configuration says otherwise.
+_TEXT: Final = "64KiB"
 #: What the file was called where backends expect it without an ending.
 _BARE: Final = "model"
 
@@ -99,6 +103,7 @@ class Settings:
             precision=texts.get("precision", "auto"),
             gears=_numbers("gears", texts["gears"]) if texts.get("gears") else (),
             timeout_s=_duration("timeout", texts.get("timeout", "")),
+            text_bytes=_size("text_bytes", texts.get("text_bytes", _TEXT)),
             extra=_extra(texts.get("engine_options", "")),
         )
         number, count = _number_of(instance, counts), sum(counts) or 1
@@ -235,6 +240,16 @@ def _duration(name: str, text: str) -> float | None:
         return parse_timeout(text)
     except ValueError as error:
         raise ConfigError(f"parameter {name}: {error}") from None
+
+
+def _size(name: str, text: str) -> int:
+    try:
+        nbytes = parse_size(text)
+    except ValueError as error:
+        raise ConfigError(f"parameter {name}: {error}") from None
+    if not nbytes:
+        raise ConfigError(f"parameter {name}: {text!r}; expected more than 0 bytes")
+    return nbytes
 
 
 def _extra(text: str) -> Mapping[str, Any]:

@@ -15,6 +15,7 @@ GE: Final = (
     "max_wait",
     "precision",
     "stage",
+    "text_bytes",
     "threads",
     "timeout",
 )

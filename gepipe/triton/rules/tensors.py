@@ -26,6 +26,11 @@ _COMPLETING: Final = (
 )
 
 
+_STRING: Final = "STRING"
+#: What the backend `ge` takes as elements of bytes, too.
+_BYTES: Final = ("uint8", "int8")
+
+
 def check(model: Model, around: Surroundings) -> Iterator[Finding]:
     """Yield what is wrong with the inputs and outputs."""
     for side in ("input", "output"):
@@ -157,7 +162,10 @@ def _against_file(
             )
             continue
         dtype, shape = known[tensor.name]
-        triton = DTYPES[dtype].triton if dtype in DTYPES else ""
+        if model.backend == "ge" and tensor.dtype == _STRING and dtype in _BYTES:
+            yield from _raw(tensor, dtype, shape)
+            continue
+        triton = DTYPES[dtype].triton if dtype in DTYPES else _STRING if dtype == "string" else ""
         value = tensor.message.scalar("data_type")
         if value and triton and tensor.dtype != triton:
             yield error(
@@ -168,6 +176,28 @@ def _against_file(
                 Repair(f"TYPE_{triton}", (Edit(value.start, value.end, f"TYPE_{triton}"),)),
             )
         yield from _extents(tensor, shape)
+
+
+def _raw(tensor: Tensor, dtype: str, shape: tuple[int | str, ...]) -> Iterator[Finding]:
+    """Look at a tensor whose rows are told to travel as one element of bytes each."""
+    row = shape[1:]
+    dims = tensor.dims if tensor.max_batch > 0 else tensor.dims[1:]
+    own = f"but the model's {tensor.name!r} is {dtype} {list(shape)}"
+    values = tensor.message.scalars("dims")
+    if values and dims not in ((), (1,)):
+        yield error(
+            values[0].start,
+            f"{tensor.path}.dims",
+            f"is {list(tensor.dims)} of STRING, {own}; expected [ 1 ]: one element holds all bytes "
+            "of a row",
+        )
+    if not all(isinstance(extent, int) and extent >= 0 for extent in row):
+        yield error(
+            tensor.message.start,
+            f"{tensor.path}.data_type",
+            f"is STRING, {own}, whose rows have no fixed size; expected "
+            f"TYPE_{DTYPES[dtype].triton}",
+        )
 
 
 def _extents(tensor: Tensor, shape: tuple[int | str, ...]) -> Iterator[Finding]:

@@ -7,7 +7,8 @@ import pytest
 
 from gepipe.engines.engine import EngineOptions
 from gepipe.engines.onnx import OnnxEngine
-from gepipe.errors import ConfigError, ModelLoadError, TensorMismatchError
+from gepipe.engines.texts import pack, packed, unpack
+from gepipe.errors import ConfigError, ItemError, ModelLoadError, TensorMismatchError
 from tests.support import doubling_model, log_model, onnx_model, python, script_environment
 
 
@@ -164,6 +165,92 @@ def test_tensor_of_a_type_that_numpy_has_not_is_refused_by_name(tmp_path, dtype)
 
     with pytest.raises(ModelLoadError, match=f"'x' .*{dtype}"):
         opened(path)
+
+
+# --- strings --------------------------------------------------------------------------------------
+
+
+def strings(path, nodes, inputs, outputs, **options) -> OnnxEngine:
+    return opened(onnx_model(path / "m.onnx", nodes, inputs, outputs), text_bytes=32, **options)
+
+
+def run_strings(engine, count, capacity=None, **inputs):
+    """Execute with strings given as lists, and return the outputs, those of strings likewise."""
+    capacity = capacity or count
+    ins = {
+        spec.name: np.zeros((capacity, *packed(spec.row, 32).shape), packed(spec.row, 32).dtype)
+        for spec in engine.inputs
+    }
+    for name, values in inputs.items():
+        if ins[name].dtype == np.uint8:
+            pack(name, np.array(values, object), ins[name][: len(values)])
+        else:
+            ins[name][: len(values)] = values
+    rows = {spec.name: packed(spec.row, 32) for spec in engine.outputs}
+    outs = {name: np.full((capacity, *row.shape), 7, row.dtype) for name, row in rows.items()}
+    engine.collect(engine.submit(ins, outs, count))
+    ranks = {spec.name: len(spec.shape) - 1 for spec in engine.outputs if spec.dtype == "string"}
+    return {
+        name: unpack(array[:count], ranks[name]).tolist() if name in ranks else array
+        for name, array in outs.items()
+    }
+
+
+def test_strings_and_numbers_go_through_one_model(tmp_path) -> None:
+    engine = strings(
+        tmp_path,
+        [
+            ("Identity", ["word"], ["same"], {}),
+            ("Cast", ["number"], ["written"], {"to": 8}),
+            ("Cast", ["word"], ["read"], {"to": 1}),
+        ],
+        {"word": ("string", ["n", 2]), "number": ("float32", ["n"])},
+        {"same": ("string", ["n", 2]), "written": ("string", ["n"]), "read": ("float32", ["n", 2])},
+    )
+
+    made = run_strings(
+        engine, 3, 4, word=[["1", "22"], ["3.5", "4"], ["5", "6"]], number=[1.5, 2, -3]
+    )
+
+    assert made["same"] == [[b"1", b"22"], [b"3.5", b"4"], [b"5", b"6"]]
+    assert made["written"] == [b"1.5", b"2", b"-3"]
+    assert made["read"][:3].tolist() == [[1, 22], [3.5, 4], [5, 6]]
+    assert (made["read"][3:] == 7).all(), "more rows than were given"
+
+
+def test_padding_of_strings_is_what_the_model_takes(tmp_path) -> None:
+    engine = strings(
+        tmp_path,
+        [("Cast", ["x"], ["y"], {"to": 1})],  # refuses a string of no digits
+        {"x": ("string", [4, 1])},
+        {"y": ("float32", [4, 1])},
+        timeout_s=5.0,
+    )
+
+    assert run_strings(engine, 6, x=[[str(each)] for each in range(6)])["y"][:, 0].tolist() == [
+        *range(6)
+    ]
+
+
+def test_strings_that_become_too_long_are_told(tmp_path) -> None:
+    engine = strings(
+        tmp_path,
+        [("Concat", ["x", "x"], ["y"], {"axis": 1})],
+        {"x": ("string", ["n", 1])},
+        {"y": ("string", ["n", 2])},
+    )
+
+    assert run_strings(engine, 1, x=[["ä" * 6]]) == {"y": [["ä".encode() * 6] * 2]}
+    with pytest.raises(ItemError, match=r"output 'y': row 0 takes 34 bytes.*at most 32") as caught:
+        run_strings(engine, 1, x=[["x" * 13]])
+    assert caught.value.kind == "too_large"
+
+
+def test_strings_whose_shape_is_not_told_are_refused(tmp_path) -> None:
+    nodes = [("Reshape", ["x", "shape"], ["y"], {})]
+    inputs = {"x": ("string", ["n", 1]), "shape": ("int64", ["n"])}
+    with pytest.raises(ModelLoadError, match="'y' is of strings, and its shape is not told"):
+        strings(tmp_path, nodes, inputs, {"y": ("string", None)})
 
 
 def test_several_inputs_and_outputs_of_several_types_go_by_name(tmp_path) -> None:

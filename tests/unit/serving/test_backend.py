@@ -17,6 +17,7 @@ from gepipe.serving.execution import Execution
 from gepipe.serving.host import ExecutionError, ModelHost
 from gepipe.serving.merging import Query, checked_rows, pack
 from gepipe.serving.settings import Settings
+from gepipe.serving.textrows import TextRows
 from gepipe.tensors import TensorSpec
 from tests.support import INPUT, OUTPUT, WIDTH, Fate, Infer, doubling_model, onnx_model
 
@@ -222,7 +223,7 @@ def test_rows_of_bytes_may_be_declared_as_one_element() -> None:
     declared = Declared.read(config(**given))
 
     assert declared.matched([PIXELS], [labels]) == ((PIXELS,), (labels,))
-    assert rawrows.raw_of(declared.inputs) == {"pixels": (1,)}
+    assert rawrows.raw_of(declared.inputs, [PIXELS]) == {"pixels": (1,)}
 
 
 @pytest.mark.parametrize(
@@ -271,6 +272,114 @@ def test_bytes_of_another_size_are_refused_by_name_and_row() -> None:
         rawrows.rows_from(elements, PIXELS)
     with pytest.raises(ItemError, match=r"'pixels' is uint8 \[2, 6\]; expected BYTES \[2, 1\]"):
         rawrows.rows_from(np.zeros((2, 6), np.uint8), PIXELS)
+
+
+# --- strings --------------------------------------------------------------------------------------
+
+WORDS = TensorSpec("words", "string", (2,))
+
+
+def test_strings_of_a_model_are_declared_with_their_dims() -> None:
+    tags = TensorSpec("y", "string", (-1,))
+    given = {"input": [tensor("words", "STRING", (2,))], "output": [tensor("y", "STRING", (3,))]}
+    declared = Declared.read(config(**given))
+
+    filled = TensorSpec("y", "string", (3,))
+    assert declared.matched([WORDS], [tags]) == ((WORDS,), (filled,))
+    assert rawrows.raw_of(declared.inputs, [WORDS]) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("words", "STRING", (3,)), r"TYPE_STRING \[3\] in the config.*model TYPE_STRING \[2\]"),
+        (("words", "FP32", (2,)), r"TYPE_FP32 \[2\] in the config.*model TYPE_STRING \[2\]"),
+    ],
+)
+def test_strings_that_are_declared_otherwise_are_refused(given, message) -> None:
+    declared = Declared.read(config(input=[tensor(*given)]))
+    with pytest.raises(TensorMismatchError, match=message):
+        declared.matched([WORDS], [Y])
+
+
+def test_completion_declares_strings(tmp_path) -> None:
+    onnx_model(
+        tmp_path / "model.onnx",
+        [("Identity", ["x"], ["y"], {})],
+        {"x": ("string", ["n", 4])},
+        {"y": ("string", ["n", 4])},
+    )
+
+    made = completed({**EMPTY, **ONNX}, tmp_path)
+
+    assert made["input"] == [tensor("x", "STRING")]
+    assert made["output"] == [tensor("y", "STRING")]
+    assert made["max_batch_size"] == 8
+
+
+def test_strings_of_requests_lie_in_rows_and_come_back() -> None:
+    tags = TensorSpec("tag", "string", ())
+    texts = TextRows((WORDS, X, tags), 64)
+    values = np.array([[b"a", "ü\0".encode()], [b"", b"0123456789"]], object)
+
+    rows = texts.rows_from("words", values)
+
+    assert [spec.dtype for spec in texts.packed([WORDS, X])] == ["uint8", "float32"]
+    assert texts.packed([WORDS])[0].shape == rows.shape[1:] == (4 + 64,)
+    assert texts.elements_of("words", rows).tolist() == values.tolist()
+    assert texts.elements_of("words", rows[:0]).shape == (0, 2)
+    single = texts.rows_from("tag", np.array([b"x", b"yz"], object))
+    assert texts.elements_of("tag", single).tolist() == [b"x", b"yz"]
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "message"),
+    [
+        (
+            np.array([[b"a"]], object),
+            "shape",
+            r"'words' is object \[1, 1\]; expected BYTES \[rows, 2\]",
+        ),
+        (np.zeros((1, 2)), "shape", r"'words' is float64 \[1, 2\]; expected BYTES"),
+        (
+            np.array([[b"a", b"b"], [b"c", b"ab\xff"]], object),
+            "not_text",
+            r"'words': row 1 is not UTF-8: invalid start byte at byte 2",
+        ),
+        (
+            np.array([[b"a", b"b"], [b"x" * 56, b""], [b"x" * 57, b""]], object),
+            "too_large",
+            r"'words': row 2 takes 65 bytes, 4 for each of 2 strings .*at most 64; .* text_bytes",
+        ),
+    ],
+)
+def test_strings_that_cannot_be_taken_are_told(values, kind, message) -> None:
+    with pytest.raises(ItemError, match=message) as caught:
+        TextRows((WORDS,), 64).rows_from("words", values)
+    assert caught.value.kind == kind
+
+
+def test_strings_of_another_shape_than_declared_are_no_answer() -> None:
+    made = TextRows((TensorSpec("words", "string", (3,)),), 64)
+    rows = made.rows_from("words", np.array([[b"a", b"b", b"c"]], object))
+    texts = TextRows((WORDS,), 64)
+
+    assert made.misfit({"words": [rows]}) is None
+    assert "rows of shape [3]; the configuration has [2]" in str(texts.misfit({"words": [rows]}))
+
+
+@pytest.mark.parametrize(("text", "nbytes"), [(None, 65536), ("1MiB", 1 << 20), ("300", 300)])
+def test_room_for_strings_is_a_parameter(tmp_path, text, nbytes) -> None:
+    doubling_model(tmp_path / "model.onnx")
+    given = parameters(engine="onnxruntime", **({} if text is None else {"text_bytes": text}))
+    assert Settings.read(config(**given), tmp_path).places[0].text_bytes == nbytes
+
+
+@pytest.mark.parametrize("text", ["0", "much", "1.5"])
+def test_room_for_strings_that_is_no_size_is_refused(tmp_path, text) -> None:
+    doubling_model(tmp_path / "model.onnx")
+    with pytest.raises(ConfigError, match="parameter text_bytes: "):
+        Settings.read(config(**parameters(engine="onnxruntime", text_bytes=text)), tmp_path)
 
 
 def test_extents_that_stay_open_are_refused() -> None:
@@ -392,10 +501,10 @@ def test_completion_refuses_types_that_no_engine_takes(tmp_path) -> None:
     onnx_model(
         tmp_path / "model.onnx",
         [("Identity", ["x"], ["y"], {})],
-        {"x": ("string", shape)},
-        {"y": ("string", shape)},
+        {"x": ("bfloat16", shape)},
+        {"y": ("bfloat16", shape)},
     )
-    with pytest.raises(ConfigError, match="'x' is string, which no engine takes"):
+    with pytest.raises(ConfigError, match="'x' is bfloat16, which no engine takes"):
         completed({**EMPTY, **ONNX}, tmp_path)
 
 

@@ -267,7 +267,7 @@ def test_what_the_backend_is_told_it_understands(model: Path, tmp_path: Path) ->
 
     assert (settings.stage, settings.engine) == ("inference", "onnxruntime")
     assert (settings.queue, settings.max_wait_s) == (128, 0.0)
-    assert settings.places == (EngineOptions(threads=3, batch_size=8),)
+    assert settings.places == (EngineOptions(threads=3, batch_size=8, text_bytes=64 << 10),)
 
 
 def test_queues_are_bounded_and_the_batches_are_the_backends_own(model: Path) -> None:

@@ -26,6 +26,8 @@ from gepipe.serving.replies import code_of, text_of
         (ExecutionError("unavailable", "away"), "UNAVAILABLE", "s: unavailable: away"),
         (ExecutionError("crash", "SIGSEGV"), "UNAVAILABLE", "s: crash: SIGSEGV"),
         (ExecutionError("device", "507011"), "INTERNAL", "s: device: 507011"),
+        (ExecutionError("too_large", "long"), "INVALID_ARG", "s: too_large: long"),
+        (ExecutionError("RuntimeError", "x"), "INTERNAL", "s: RuntimeError: x"),
         (DeviceError("107002"), "INTERNAL", "s: device: 107002"),
         (DeviceLostError("gone"), "INTERNAL", "s: device_lost: gone"),
         (WorkerStartError("none"), "UNAVAILABLE", "s: WorkerStartError: none"),

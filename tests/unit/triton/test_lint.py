@@ -234,6 +234,31 @@ def test_names_and_types_are_those_of_the_model(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("dtype", "row", "config", "found"),
+    [
+        ("uint8", (2, 3), "TYPE_STRING dims: [ 1 ]", []),
+        ("int8", (6,), "TYPE_STRING dims: [ 1 ]", []),
+        ("uint8", (6,), "TYPE_STRING dims: [ 6 ]", ["is [6] of STRING, but the model's 'x' is uint8"]),
+        ("uint8", ("h", 3), "TYPE_STRING dims: [ 1 ]", ["whose rows have no fixed size"]),
+        ("float32", (1,), "TYPE_STRING dims: [ 1 ]", ["is STRING, but the model's 'x' is float32"]),
+        ("string", (2,), "TYPE_STRING dims: [ 2 ]", []),
+        ("string", (), "TYPE_STRING dims: [ 1 ]", []),
+        ("string", (2,), "TYPE_STRING dims: [ 1 ]", ["[1] is not what the model's 'x' has"]),
+        ("string", (2,), "TYPE_FP32 dims: [ 2 ]", ["is string; expected TYPE_STRING"]),
+    ],
+)  # fmt: skip
+def test_strings_and_bytes_are_what_the_backend_takes(tmp_path, dtype, row, config, found) -> None:
+    text = GE.replace(X, f'input [ {{ name: "x" data_type: {config} }} ]\n')
+    shape = (-1, *row)
+    describe = describing(inputs=(("x", dtype, shape),), outputs=(("y", "float32", (-1, 4)),))
+
+    problems = [str(problem) for problem in ge(tmp_path, text, describe).problems]
+
+    assert len(problems) == len(found), problems
+    assert all(text in problem for text, problem in zip(found, problems, strict=True)), problems
+
+
 def test_an_onnx_where_om_belongs_is_named_as_people_search_for_it(tmp_path: Path) -> None:
     report = ge(tmp_path, GE, lambda _: ModelFile("onnx", "this is ONNX"))
 
