@@ -30,7 +30,7 @@ class Answers:
         self.given[token] = box
         return token
 
-    def wait(self, *tokens: int, deadline_s: float = 30.0) -> list[Any]:
+    def wait(self, *tokens: int, deadline_s: float = 60.0) -> list[Any]:
         """Return the answers, decoded, once all are given."""
         wanted = tokens or tuple(self.given)
         with self._changed:

@@ -84,6 +84,26 @@ class Card:
         self.ok(self.acl.rt.memcpy(ptr, len(data), host, len(data), H2D))
         self.ok(self.acl.rt.free_host(host))
 
+    @contextmanager
+    def held(self) -> Iterator[threading.Event]:
+        """Let nothing on the device end before the block does, or sets what this yields.
+
+        So that a test finds the device at work, however slow the machine is.
+        """
+        go, schedule = threading.Event(), self.machine.schedule
+        sleep_until = schedule.sleep_until
+
+        def wait_and_sleep(moment_s: float, **how: bool) -> None:
+            go.wait(60)
+            sleep_until(moment_s, **how)
+
+        schedule.sleep_until = wait_and_sleep
+        try:
+            yield go
+        finally:
+            go.set()
+            schedule.sleep_until = sleep_until
+
     def elsewhere(self, call: Callable[[], Any]) -> Any:
         """Return what a call returns in another thread."""
         results: list[Any] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -170,22 +171,25 @@ def test_destroy_context_after_finalize_returns_a_code(make: Callable[..., Card]
 
 def test_a_reset_waits_for_the_default_context(make: Callable[..., Card]) -> None:
     for mode in ("strict", "compatible"):
-        card = make(mode, latency_ms=30)
+        card = make(mode)
         rt = card.acl.rt
         card.ok(card.acl.init())
         card.ok(rt.set_device(0))
         model = card.loaded("timing")
-        card.ok(model.execute_async(0))
-        stream = card.ok(rt.create_stream())
-        if mode == "strict":
-            with pytest.raises(EmulatorError, match="is reset before stream"):
-                rt.reset_device(0)
-            continue
-        began = card.machine.schedule.now()
-        assert rt.reset_device(0) == 0
-        assert card.machine.devices[0].busy_s["compute"] <= card.machine.schedule.now()
-        assert began < card.machine.devices[0].busy_s["compute"]
-        assert rt.destroy_stream(stream) == 107002
+        with card.held() as go:
+            card.ok(model.execute_async(0))
+            stream = card.ok(rt.create_stream())
+            timer = threading.Timer(0.05, go.set)
+            timer.start()
+            if mode == "strict":
+                with pytest.raises(EmulatorError, match="is reset before stream"):
+                    rt.reset_device(0)
+            else:
+                assert rt.reset_device(0) == 0
+            assert go.is_set()
+        timer.join()
+        if mode == "compatible":
+            assert rt.destroy_stream(stream) == 107002
 
 
 def test_a_reset_tells_what_failed_on_the_default_stream(make: Callable[..., Card]) -> None:

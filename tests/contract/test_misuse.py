@@ -219,22 +219,24 @@ def test_races_are_the_same_for_the_same_seed(make: Callable[..., Card]) -> None
 
 
 def test_host_memory_changed_before_its_copy_ran_is_found(make: Callable[..., Card]) -> None:
-    card = make(latency_ms=30).open()
+    card = make().open()
     model, rt = card.loaded("timing"), card.acl.rt
     ptr, host = card.device(64), card.pinned(64)
-    card.ok(model.execute_async(card.stream))
-    card.ok(rt.memcpy_async(ptr, 64, host, 64, H2D, card.stream))
-    card.fill(host, b"early")
+    with card.held():
+        card.ok(model.execute_async(card.stream))
+        card.ok(rt.memcpy_async(ptr, 64, host, 64, H2D, card.stream))
+        card.fill(host, b"early")
     assert rt.synchronize_stream(card.stream) == 507013
     assert "changed before it was copied" in card.acl.get_recent_err_msg()
 
 
 def test_host_memory_holds_nothing_useful_until_its_copy_ran(make: Callable[..., Card]) -> None:
-    card = make(latency_ms=30).open()
+    card = make().open()
     model, host = card.loaded("timing"), card.pinned(32)
     card.fill(host, bytes(32))
-    card.ok(model.execute_async(card.stream))
-    card.ok(card.acl.rt.memcpy_async(host, 32, model.at_out[0], 32, D2H, card.stream))
-    assert ctypes.string_at(host, 4) == b"\xdd" * 4
+    with card.held():
+        card.ok(model.execute_async(card.stream))
+        card.ok(card.acl.rt.memcpy_async(host, 32, model.at_out[0], 32, D2H, card.stream))
+        assert ctypes.string_at(host, 4) == b"\xdd" * 4
     card.ok(card.acl.rt.synchronize_stream(card.stream))
     assert ctypes.string_at(host, 4) != b"\xdd" * 4

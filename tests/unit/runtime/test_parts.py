@@ -272,7 +272,7 @@ def drained(feed) -> list[Entry]:
 
     taken: list[Entry] = []
     while True:
-        assert select.select([feed.fileno()], [], [], 5)[0], "the feed never becomes readable"
+        assert select.select([feed.fileno()], [], [], 60)[0], "the feed never becomes readable"
         some, ended, _ = feed.take(3)
         taken += some
         if ended:
