@@ -13,7 +13,8 @@ from gepipe.cli.triton_linting import describe
 from gepipe.errors import ConfigError
 from gepipe.spec.units import parse_duration
 from gepipe.triton.install import install
-from gepipe.triton.serve import ServeOptions, serve
+from gepipe.triton.options import ServeOptions
+from gepipe.triton.serve import serve
 
 
 def serve_models(  # noqa: PLR0913, PLR0917 - one an option

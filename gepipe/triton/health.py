@@ -1,7 +1,7 @@
 """An endpoint that tells the truth: this server stays `ready` when a stub has died.
 
-GET /healthz is 200 while the server answers, /readyz while every model serves; else they are 503.
-Both tell how each model is, as JSON.
+GET /healthz is 200 while the server answers or is being started, /readyz while every model serves;
+else they are 503. Both tell how each model is, as JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Report:
     """How a server is.
 
     Attributes:
-        status: `starting`, `serving`, `stopping` or `lost`.
+        status: `starting`, `serving`, `restarting`, `stopping` or `lost`.
         models: Name to `ready`, or why it is not.
         notes: Name to what else is to be said, such as that an older version serves.
     """
@@ -35,7 +35,7 @@ class Report:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the server answers."""
+        """Whether the server answers, or is being started."""
         return self.status != "lost"
 
     @property

@@ -14,16 +14,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from gepipe.triton.deaths import Deaths
 from gepipe.triton.processes import Process
 
 _STUB: Final = "triton_python_backend_stub"
 _CONFIRM_S: Final = 0.2  # the server collects a stub that ended as it should within this time
-_WINDOW_S: Final = 600.0
-_LONGEST_DELAY_S: Final = 30.0
 _OLD_STUBS_STAY_S: Final = 30.0
-_STOPPED_S: Final = 1.0
-#: A model that dies more often than this within ten minutes stays down.
-MOST_DEATHS: Final = 5
+#: The server gives up a stub that does not stir for a second, and takes back the memory that both
+#: share; a stub says every 0.3 s that it is alive.
+_LONGEST_STOP_S: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class Resume:
-    """Let a stub process go on that somebody has stopped: it answers what it has.
+    """Let a stub process go on that somebody has just stopped: it answers what it has.
 
     Attributes:
         pid: Which.
@@ -102,14 +101,14 @@ class Load:
 class _Stub:
     model: str
     instance: str
+    ran_at: float  # when it was last seen, and not stopped
     dead_since: float = math.inf
-    stopped_since: float = math.inf
     leave_by: float = math.inf
 
 
 @dataclass
 class _Record:
-    deaths: list[float] = field(default_factory=list)
+    deaths: Deaths = field(default_factory=Deaths)
     done: int = -1
     since: float = 0.0
     is_down: bool = False  # being loaded again, or given up: its stubs are no news
@@ -140,7 +139,7 @@ class Watchdog:
         self._stubs = {pid: stub for pid, stub in self._stubs.items() if pid in by_pid}
         for pid, child in by_pid.items():
             if pid not in self._stubs:
-                found = _stub_of(child, models)
+                found = _stub_of(now, child, models)
                 if found is None:
                     continue
                 self._stubs[pid] = found
@@ -158,12 +157,12 @@ class Watchdog:
         if now >= stub.leave_by:
             return [Kill(child.pid, stub.model, "")]
         if child.state != "T":
-            stub.stopped_since = math.inf
-        elif stub.stopped_since == math.inf:
-            stub.stopped_since = now
-        elif now - stub.stopped_since >= _STOPPED_S:
+            stub.ran_at = now
+            return []
+        if now - stub.ran_at <= _LONGEST_STOP_S:
             return [Resume(child.pid, stub.model)]
-        return []
+        # It would go on in memory that may be in use again, which has ended whole servers.
+        return [Kill(child.pid, stub.model, f"stopped for up to {now - stub.ran_at:.1f} s")]
 
     def failed(self, now: float, model: str) -> Action:
         """Note that a model could not be loaded again."""
@@ -171,12 +170,10 @@ class Watchdog:
 
     def _after_death(self, now: float, model: str, instance: str) -> Action:
         record = self._record(model)
-        record.deaths = [each for each in record.deaths if now - each < _WINDOW_S] + [now]
         record.is_down = True
-        count = len(record.deaths)
-        if count > MOST_DEATHS:
-            return GiveUp(model, count)
-        delay_s = 0.0 if count == 1 else min(2.0 ** (count - 2), _LONGEST_DELAY_S)
+        delay_s = record.deaths.add(now)
+        if delay_s is None:
+            return GiveUp(model, len(record.deaths))
         return Restart(model, instance, delay_s)
 
     def count(self, now: float, loads: Mapping[str, Load]) -> list[Action]:
@@ -217,11 +214,11 @@ class Watchdog:
         return self._records.setdefault(model, _Record())
 
 
-def _stub_of(child: Process, models: Iterable[str]) -> _Stub | None:
+def _stub_of(now: float, child: Process, models: Iterable[str]) -> _Stub | None:
     """Return what a child is, from its command, whose last words are instance and kind."""
     if len(child.command) < 9 or not child.command[0].endswith(_STUB):
         return None
     instance = child.command[-2]
     # Its name is `<model>_<group>` or `<model>_<group>_<number>`, and a model may end so itself.
     fitting = [name for name in models if instance.startswith(f"{name}_") or instance == name]
-    return _Stub(max(fitting, key=len), instance) if fitting else None
+    return _Stub(max(fitting, key=len), instance, now) if fitting else None

@@ -115,6 +115,6 @@ class Serve:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-        print(self.text)  # shown where a test fails
+        print(self.text)  # noqa: T201 - shown where a test fails
         for region in Path("/dev/shm").glob(f"gepipe_{self.process.pid}_*"):
             region.unlink()

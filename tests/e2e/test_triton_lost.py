@@ -145,9 +145,13 @@ def test_a_stopped_process_goes_on_and_answers(served, layout, folder) -> None:
         (stub,) = served.stubs(step_of(layout))
         os.kill(stub, signal.SIGSTOP)
 
-        job.wait_done(60)
-    assert f"its process {stub} was stopped, and goes on" in served.text
-    assert is_alive(stub)
+        job.wait_done(120)
+    if f"its process {stub} is killed" in served.text:  # a busy machine, on which it was seen late
+        assert "it hangs (stopped for up to " in served.text
+    else:
+        assert f"its process {stub} was stopped, and goes on" in served.text
+        assert is_alive(stub)
+    wait_until(served.is_ready)
     assert served.stop() == 0
 
 

@@ -271,13 +271,59 @@ def test_a_stop_does_not_wait_for_a_version_that_never_loads(serve, repository) 
     assert subject.regions() == []
 
 
-def test_a_server_that_ends_by_itself_is_said(serve) -> None:
+def test_a_server_that_ends_by_itself_is_followed_by_another(serve, repository) -> None:
     subject = serve()
+    first, stubs = subject.server_pid, subject.stubs()
+    write_model(repository, "one", 2)  # is taken in by the next one
+
+    os.kill(first, signal.SIGKILL)
+
+    subject.wait_for("tritonserver: it was ended by SIGKILL")
+    subject.wait_for("a new server serves after")
+    assert subject.infer("sum", 5) == 17
+    wait_until(subject.is_ready)
+    assert subject.server_pid not in {0, first}
+    assert len(subject.stubs()) == len(stubs) == 2
+    assert not set(stubs) & set(subject.stubs())
+    assert len(subject.regions()) == 2
+    assert subject.text.count("Ctrl-C stops it") == 1
+    assert subject.stop() == 0
+    assert subject.regions() == []
+
+
+def test_a_model_that_lint_refuses_does_not_keep_others_down_after_a_crash(
+    serve, repository
+) -> None:
+    subject = serve()
+    config = repository / "sum" / "config.pbtxt"
+    config.write_text(config.read_text().replace('"two"', '"three"'))
 
     os.kill(subject.server_pid, signal.SIGKILL)
 
-    assert subject.process.wait(60) == 4
-    assert "tritonserver: it was ended by SIGKILL" in subject.text
+    subject.wait_for("a new server serves after")
+    assert subject.infer("one", 5) == 6
+    subject.wait_for("model sum: does not load")
+    wait_until(lambda: not subject.is_ready())
+    assert subject.stop() == 0
+
+
+def test_a_server_that_ends_again_and_again_is_given_up(serve) -> None:
+    subject = serve()
+    killed: set[int] = set()
+
+    def is_over() -> bool:
+        pid = subject.server_pid
+        if pid and pid not in killed:
+            os.kill(pid, signal.SIGKILL)
+            killed.add(pid)
+        return subject.process.poll() is not None
+
+    wait_until(is_over, 120)
+    assert subject.process.returncode == 4
+    assert len(killed) == 6
+    assert subject.text.count("starting a server again") == 5
+    assert subject.text.count("starting a server again in 8 s") == 1
+    assert subject.text.rstrip().splitlines()[-1].startswith("error: tritonserver: ")
     assert subject.regions() == []
 
 

@@ -1,7 +1,8 @@
 import math
 
+from gepipe.triton.deaths import MOST_DEATHS
 from gepipe.triton.processes import Process
-from gepipe.triton.watchdog import MOST_DEATHS, GiveUp, Kill, Load, Restart, Resume, Watchdog
+from gepipe.triton.watchdog import GiveUp, Kill, Load, Restart, Resume, Watchdog
 
 MODELS = ("ocr", "ocr_0", "sum")
 
@@ -133,15 +134,24 @@ def test_a_model_that_nobody_calls_does_not_hang() -> None:
     assert subject.count(111, {"sum": Load(5, 1)}) != []
 
 
-def test_a_stopped_stub_goes_on_after_a_second() -> None:
+def test_a_stub_that_was_just_stopped_goes_on() -> None:
     subject = Watchdog()
     stopped, running = stub(1, "sum_0_0", "T"), stub(1, "sum_0_0")
 
-    assert subject.see(0, [stopped], MODELS) == []
+    assert subject.see(0, [stopped], MODELS) == [Resume(1, "sum")]
     assert subject.see(0.5, [running], MODELS) == []
-    assert subject.see(12, [stopped], MODELS) == []
-    assert subject.see(12.5, [stopped], MODELS) == []
-    assert subject.see(13, [stopped], MODELS) == [Resume(1, "sum")]
+    assert subject.see(12, [running], MODELS) == []
+    assert subject.see(12.2, [stopped], MODELS) == [Resume(1, "sum")]
+    assert subject.see(12.4, [stopped], MODELS) == [Resume(1, "sum")]
+
+
+def test_a_stub_that_was_stopped_while_its_server_may_have_given_it_up_is_killed() -> None:
+    subject = Watchdog()
+    subject.see(0, [stub(1, "sum_0_0"), stub(2, "ocr_0_0")], MODELS)
+
+    assert subject.see(0.7, [stub(1, "sum_0_0", "T"), stub(2, "ocr_0_0")], MODELS) == [
+        Kill(1, "sum", "stopped for up to 0.7 s")
+    ]
 
 
 def test_without_a_limit_nothing_hangs() -> None:
