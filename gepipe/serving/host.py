@@ -106,7 +106,7 @@ class ModelHost:
         try:
             self._session: Session | None = self._open(_START_S)
         except SessionLost as lost:
-            raise BackendError(f"{name}: {lost} while the model was opened") from None
+            raise BackendError(f"{lost} while the model was opened") from None
         took_s = time.monotonic() - begin
         self._reopen_s = max(_REOPEN_S, _SLOWER * took_s)
         self._patience_s = min(max(_PATIENCE_S[0], _SLOWER * took_s), _PATIENCE_S[1])

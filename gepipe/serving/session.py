@@ -99,7 +99,7 @@ class Session:
             case ("failed", kind, text, trace):
                 raise set_up_error(kind, text, trace, self._name)
             case other:
-                raise WorkerStartError(f"{self._name}: the worker sent {other!r:.80}")
+                raise WorkerStartError(f"{self._name} worker sent {other!r:.80}")
 
     def attach(self, links: Sequence[Link], limit_s: float) -> None:
         """Hand over the memory of the slots.
@@ -176,7 +176,7 @@ class Session:
                 return busy_ns, results
             case other:
                 self._process.kill()
-                raise SessionLost("crash", f"the worker sent {other!r:.80}", begun=True)
+                raise SessionLost("crash", f"{self._name} worker sent {other!r:.80}", begun=True)
 
     def kill(self) -> None:
         """End the process at once; whoever waits for it hears that it is lost."""
@@ -225,9 +225,11 @@ class Session:
         cause = self._process.reap()
         if hung and not self._tickets:
             return SessionLost(
-                "timeout", f"it was not set up within {self._start_s:g} s", begun=True
+                "timeout",
+                f"{self._name} worker was not set up within {self._start_s:g} s",
+                begun=True,
             )
         if hung:
-            limit = f"the limit of {self._limit_s:g} s"
-            return SessionLost("timeout", f"an execution exceeded {limit}", begun=True)
-        return SessionLost("crash", f"the worker process {cause}", begun=seq == self._tickets)
+            text = f"{self._name} worker exceeded its limit of {self._limit_s:g} s"
+            return SessionLost("timeout", text, begun=True)
+        return SessionLost("crash", f"{self._name} worker {cause}", begun=seq == self._tickets)

@@ -110,9 +110,9 @@ class StageProcess:
             except SessionLost as lost:
                 session, self._session = self._session, None
                 session.close()
-                log.warning("%s: %s; its process is replaced", self._stage, str(lost))
+                log.warning("%s; it is replaced", lost)
                 if not left:
-                    often = ", twice" * (tries > 1)
+                    often = ", twice, while on this item" * (tries > 1)
                     raise ItemError(lost.kind, f"{lost}{often}") from None
             else:
                 self.wanted.worked(len(items), time.monotonic() - began)

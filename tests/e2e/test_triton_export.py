@@ -271,6 +271,10 @@ def test_an_item_that_ends_or_holds_up_post_fails_alone(
         (1, "postprocess", "crash"),
         (3, "postprocess", "timeout"),
     ]
+    assert [each["error"] for each in failures] == [
+        "postprocess worker exited with status 7, twice, while on this item",
+        "postprocess worker exceeded its limit of 2 s, twice, while on this item",
+    ]
 
 
 @pytest.mark.parametrize(
