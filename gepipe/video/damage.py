@@ -17,15 +17,25 @@ class Damage:
 
     def __init__(self) -> None:
         self.left_out = self.mended = 0
+        self._rejected = 0
         self._places: list[str] = []
         self._more = False
         self._why = ""
         self._end = ""
 
     def leave_out(self, frame: int, time_s: float, why: str = "") -> None:
-        """Note a piece, or a frame, that is left out in front of `frame`."""
+        """Note a piece that no frame could be made of: `frame`, or something in front of it."""
         self.left_out += 1
         self._note(frame, time_s, why)
+
+    def reject(self, frame: int, time_s: float, why: str) -> None:
+        """Note a frame that the decoder made, but that is known to be wrong."""
+        self.drop()
+        self.leave_out(frame, time_s, why)
+
+    def drop(self) -> None:
+        """Note that a frame came of a piece that was left out, when later ones had been shown."""
+        self._rejected += 1
 
     def mend(self, frame: int, time_s: float, why: str) -> None:
         """Note a frame whose decoder filled in parts."""
@@ -50,7 +60,7 @@ class Damage:
         """Return what happened, empty if nothing did.
 
         Args:
-            frames: How many frames were decoded in all.
+            frames: How many frames the decoder made in all.
         """
         parts = []
         if self.left_out:
@@ -61,6 +71,7 @@ class Damage:
             parts.append(self._end)
         if not parts:
             return ""
+        frames -= self._rejected
         text = f"{frames:,} {_s(frames, 'frame')} decoded; {', '.join(parts)}"
         if self._places:
             text += f"; at {_s(len(self._places), 'frame')} {', '.join(self._places)}"

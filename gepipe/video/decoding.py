@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from av.error import ExitError, FFmpegError
 
-from gepipe.io.videos import without_password
 from gepipe.video.coded import kind_of
+from gepipe.video.concealment import Concealment
 from gepipe.video.damage import Damage
 from gepipe.video.gops import Gops, Planned
+from gepipe.video.lostframes import LostFrames
 from gepipe.video.packetkind import PacketKind
+from gepipe.video.reasons import reason, reason_of_reading
 
 if TYPE_CHECKING:
     from gepipe.video.clock import Clock
@@ -23,8 +25,6 @@ STALLED_MAX: Final = 250
 #: Packets in a row that give no frame, behind which a video is given up.
 FRUITLESS_MAX: Final = 2000
 _READ_ERRORS_MAX: Final = 16
-#: What FFmpeg's decoders say where they fill in what they could not decode.
-_MENDED: Final = ("concealing ", "error while decoding", "ignoring overflow")
 
 
 class Decoded(NamedTuple):
@@ -71,12 +71,12 @@ class Decoding:
         self._container = container
         self._stream = stream
         self._clock = clock
-        self._lines = lines
+        self._concealment = Concealment(lines)
         self._timeout_s = timeout_s
         self._gops: Gops | None = None
         self._selection: Selection | None = None
-        self._is_whole = False  # whether the first packet was a key frame
-        self._failed: list[int] = []  # time stamps of packets that no frame could be made of
+        self._is_whole = False  # whether the first packet is where the video begins
+        self._lost = LostFrames(None)
         self._fruitless = self._stalled = 0
         self._is_over = False
 
@@ -88,6 +88,9 @@ class Decoding:
             look: Looks into packets, so that what is not needed is not decoded, if given.
         """
         self._selection = selection
+        self._concealment.ignore()  # what was said while the file was opened
+        if look is not None:
+            self._lost = LostFrames(lambda packet: _holds_frame(packet, look))
         packets = self._packets(look)
         if look is not None and selection is not None and selection.leaves_out:
             self._gops = Gops(packets, lambda each: kind_of(each, look), self._plan)
@@ -96,31 +99,38 @@ class Decoding:
             if packet is True:
                 yield None
                 continue
+            self._lost.feed(packet)
             try:
                 pictures = packet.decode() if packet else self._flushed()
             except (FFmpegError, ValueError) as error:
+                self._concealment.ignore()
                 self._fail(packet, reason(error))
                 yield None
                 if self._fruitless > FRUITLESS_MAX:
-                    if self.decoded:
-                        self.damage.end(
-                            f"given up behind {self._fruitless:,} pieces in a row without a frame"
-                        )
+                    self._give_up()
                     return
                 continue
-            mended = self._mended()
+            self._concealment.hear(packet.pts if packet else None)
             for picture in pictures:
-                yield self._frame(picture, mended)
-                mended = ""
+                yield self._frame(picture)
                 if self._is_over:
                     return
+            if not packet:
+                self._lose(self._lost.rest())
+        self._lose(self._lost.rest())
         self.at_end = not (self._gops and self._gops.is_over)
 
-    def _frame(self, picture: Any, mended: str) -> Decoded | None:
+    def _frame(self, picture: Any) -> Decoded | None:
         """Return a frame, None if it is not wanted or known to be wrong."""
         self._fruitless = 0
         self.decoded += 1
         gops, clock = self._gops, self._clock
+        mended = self._concealment.of(picture.pts)
+        if self._lost.is_late(picture.pts):
+            self.damage.drop()
+            return None
+        if picture.pts is not None:
+            self._lose(self._lost.came(picture.pts, is_key=picture.key_frame))
         known = gops.planned.pop(picture.pts, None) if gops else None
         if known is not None:
             number, time_s, is_wanted = known
@@ -128,29 +138,33 @@ class Decoding:
             gops.unplanned.remove(picture.pts)
             return None
         elif gops and gops.is_sure:
-            self.damage.leave_out(self.seen, clock.last_s, "a frame that belongs to no piece")
+            self.damage.reject(self.seen, clock.last_s, "a frame that belongs to no piece")
             return None
         else:
             if gops:
                 gops.planned.clear()  # what has not come so far does not come any more
-            number, time_s = self._number(picture.pts), clock.read(picture)
+            number, time_s = self.seen, clock.read(picture)
+            self.seen += 1
             if self._is_stalled():
                 return None
             is_wanted = not picture.is_corrupt and self._selects(time_s)
         if picture.is_corrupt:
-            self.damage.leave_out(number, time_s, mended or "the frame is damaged")
+            self.damage.reject(number, time_s, mended or "the frame is damaged")
             return None
         if mended:
             self.damage.mend(number, time_s, mended)
         return Decoded(number, time_s, picture) if is_wanted and not self._is_over else None
 
-    def _number(self, pts: int | None) -> int:
-        """Return the number of the next frame, behind those that no frame could be made of."""
-        if self._failed and pts is not None:
-            self.seen += sum(each < pts for each in self._failed)
-            self._failed = [each for each in self._failed if each > pts]
-        self.seen += 1
-        return self.seen - 1
+    def _lose(self, lost: list[tuple[int, str]]) -> None:
+        """Note frames that do not come; later ones have the numbers behind them."""
+        gops = self._gops
+        for pts, why in lost:
+            known = gops.planned.pop(pts, None) if gops else None
+            if known is not None:
+                self.damage.leave_out(known.number, known.time, why)
+            elif gops is None or not gops.is_sure:
+                self.damage.leave_out(self.seen, self._clock.at(pts), why)
+                self.seen += 1
 
     def _is_stalled(self) -> bool:
         self._stalled = 0 if self._clock.advanced else self._stalled + 1
@@ -181,14 +195,17 @@ class Decoding:
         self.last_error = why
         self._fruitless += 1
         pts = packet.pts if packet else None
-        known = self._gops.planned.get(pts) if self._gops and pts is not None else None
-        if known is not None:
-            self.damage.leave_out(known.number, known.time, why)
-            return
-        if self.decoded:
+        if not (self.decoded or self._is_whole or (self._gops and self._gops.is_sure)):
+            return  # many a recording begins between two key frames
+        if pts is None:
             self.damage.leave_out(self.seen, self._clock.last_s, why)
-        if pts is not None and (self.decoded or self._is_whole):
-            self._failed.append(pts)
+        else:
+            self._lost.fail(pts, why)
+
+    def _give_up(self) -> None:
+        self._lose(self._lost.rest())
+        if self.decoded:
+            self.damage.end(f"given up behind {self._fruitless:,} pieces in a row without a frame")
 
     def _packets(self, look: Look | None) -> Iterator[Any]:
         """Yield the packets of the video, over errors of reading, and None or an empty one last."""
@@ -200,9 +217,7 @@ class Decoding:
                     errors = 0
                     if is_first:
                         is_first = False
-                        self._is_whole = (
-                            look is not None and kind_of(packet, look) is PacketKind.KEY
-                        )
+                        self._is_whole = look is not None and _is_first(packet, look)
                     yield packet
             except (FFmpegError, OSError) as error:
                 errors += 1
@@ -222,26 +237,14 @@ class Decoding:
         context.flush_buffers()
         return pictures
 
-    def _mended(self) -> str:
-        """Return what the decoder says of parts that it filled in, since the last call."""
-        if not self._lines:
-            return ""
-        said = [text.strip() for _, _, text in self._lines if text.lstrip().startswith(_MENDED)]
-        self._lines.clear()
-        return said[0] if said else ""
+
+def _holds_frame(packet: Any, look: Look) -> bool:
+    """Whether a packet surely holds a frame that is shown."""
+    shown = (PacketKind.KEY, PacketKind.FRAME, PacketKind.B_FRAME)
+    return not packet.is_discard and kind_of(packet, look) in shown
 
 
-def reason(error: BaseException) -> str:
-    """Return what FFmpeg says, without its numbers."""
-    text = str(getattr(error, "strerror", None) or error)
-    log = getattr(error, "log", None)
-    if log:
-        text = f"{text} ({log[2].strip()})"
-    return " ".join(without_password(text).split())[:300].lower().rstrip(".")
-
-
-def reason_of_reading(error: BaseException, limit_s: float) -> str:
-    """Return why something could not be read within a limit of time."""
-    if isinstance(error, ExitError):
-        return f"nothing came for {limit_s:g} s"
-    return reason(error)
+def _is_first(packet: Any, look: Look) -> bool:
+    """Whether a video begins with a packet; of a damaged one, only the container knows."""
+    kind, has_index = kind_of(packet, look), packet.is_keyframe or packet.stream.frames
+    return kind is PacketKind.KEY or bool(kind is PacketKind.UNSURE and has_index)

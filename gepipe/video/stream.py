@@ -21,7 +21,8 @@ from gepipe.video.clock import Clock
 from gepipe.video.coded import Look, look_of
 from gepipe.video.cut import missing_nbytes
 from gepipe.video.damage import Damage
-from gepipe.video.decoding import Decoded, Decoding, reason_of_reading
+from gepipe.video.decoding import Decoded, Decoding
+from gepipe.video.reasons import reason_of_reading
 from gepipe.video.selection import Selection
 from gepipe.video.videostate import too_large
 

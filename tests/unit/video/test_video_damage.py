@@ -5,12 +5,15 @@ from __future__ import annotations
 import gc
 import hashlib
 from contextlib import closing, contextmanager
+from types import SimpleNamespace
 
 import av
 import numpy as np
 import pytest
 
 from gepipe.video.framewriter import FrameWriter
+from gepipe.video.lostframes import LostFrames
+from gepipe.video.selection import Selection
 from gepipe.video.stream import VideoStream
 
 
@@ -93,3 +96,69 @@ def test_damaged_frames_are_made_up_alike_whichever_came_before(tmp_path, name, 
             list(stream.frames())
             damaged += bool(stream.damage.text(0))
     assert damaged
+
+
+def test_frames_out_of_order_are_awaited_no_more():
+    lost = LostFrames(lambda _: True)
+    for pts in (0, 1, 2):
+        lost.feed(SimpleNamespace(pts=pts))
+    assert not lost.came(0, is_key=True)
+    lost.fail(4, "bits")
+    assert lost.came(2, is_key=False) == [(1, "")]
+    assert lost.is_late(1)
+    assert not lost.is_late(3)
+
+    assert not lost.came(1, is_key=False)  # as in AVI files with B-frames
+
+    lost.feed(SimpleNamespace(pts=3))
+    assert lost.rest() == [(4, "bits")]
+
+
+def damaged(path, places, *, within=False):
+    """Damage the packets at these places, in the order they are stored: all of each, or a part."""
+    with av.open(str(path)) as container:
+        packets = [(p.pos, p.size) for p in container.demux(video=0) if p.size]
+    data = bytearray(path.read_bytes())
+    for place in places:
+        pos, size = packets[place]
+        first, length = (pos + size // 2, min(40, size // 4)) if within else (pos, size)
+        data[first : first + length] = np.random.default_rng(place).bytes(length)
+    path.write_bytes(data)
+    return path
+
+
+def told(path, selection=None):
+    """Return the numbers of the frames, and what is said of the rest."""
+    with closing(VideoStream(str(path).encode())) as stream:
+        frames = [each.frame for each in stream.frames(selection) if each is not None]
+        return frames, stream.damage.text(stream.decoded)
+
+
+@pytest.mark.parametrize(
+    ("clip", "places", "missing", "said"),
+    [
+        ("a.avi mpeg4", [13], [13], "1 damaged piece left out; at frame 13 (0.52 s): "),
+        ("a.avi mpeg4 within", [13], [13], "1 damaged piece left out; at frame 13 (0.52 s): conc"),
+        ("a.avi mpeg4", [13, 59], [13, 59], "2 damaged pieces left out; at frames 13 (0.52 s), 59"),
+        # With B-frames, what is stored 14th is shown 12th, and the last one 59th.
+        ("a.mp4 libx264", [13], [11], "1 damaged piece left out; at frame 11 (0.44 s): "),
+        ("a.mp4 libx264", [1, 59], [3, 58], "2 damaged pieces left out; at frames 3 (0.12 s), 58"),
+        ("a.mp4 libx264 within", [20], [20], "1 damaged piece left out; at frame 20 (0.80 s): err"),
+        ("a.mp4 libx265", [13], [11], "1 damaged piece left out; at frame 11 (0.44 s): "),
+        # Without a key frame decoders drop others, too, or show them too late; none says so.
+        ("a.mp4 libx264", [0], range(10), "10 damaged pieces left out; at frames 0 (0.00 s), 1 "),
+        ("a.mp4 libx264", [20], range(18, 27), "9 damaged pieces left out; at frames 18 (0.72 s)"),
+        ("a.mp4 libx265", [1], range(1, 10), "9 damaged pieces left out; at frames 1 (0.04 s), 2 "),
+    ],
+)
+def test_what_is_missing_is_counted_and_named(tmp_path, clip, places, missing, said):
+    name, codec, *within = clip.split()
+    path = damaged(noisy(tmp_path / name, codec), places, within=bool(within))
+
+    frames, text = told(path)
+
+    assert frames == [number for number in range(60) if number not in missing]
+    assert text.startswith(f"{len(frames)} frames decoded; {said}")
+    rest, text = told(path, Selection(start_s=0.2))
+    assert rest == [number for number in frames if number >= 5]
+    assert missing[0] < 5 or said in text
