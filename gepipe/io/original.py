@@ -26,6 +26,11 @@ class Origin(NamedTuple):
     picture: Callable[[], NDArray[Any]]
 
 
+def takes_origin(encode: Callable[..., bytes]) -> bool:
+    """Whether a sink's encoder is given the `Origin` of a result, too."""
+    return bool(getattr(encode, "takes_origin", False))
+
+
 @dataclass(frozen=True)
 class Original:
     """Reads pictures a second time, in the post workers.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from gepipe import machine
 from gepipe.errors import BackendError
-from gepipe.io.original import Original
+from gepipe.io.original import Original, takes_origin
 from gepipe.ops.decode import DecodeImage
 from gepipe.ops.parts import Splitter
 from gepipe.pipeline.chain import Chain, together
@@ -139,7 +139,6 @@ def assemble(
         Supervisor(crews, memory.checked(number), options)
         for number, crews in enumerate(leg_crews(planned, reader))
     ]
-    twice = bool(getattr(encode, "takes_origin", False))
     join: Mapping[Role, Crew] = {"pre": join_crew(planned, reader, encode)}
     none = SlotLayout.of((), _JOIN_BATCH)
     return Chain(
@@ -147,7 +146,7 @@ def assemble(
         Supervisor(join, lambda _: SlotPlan(none, none, _JOIN_DEPTH), options),
         stage_names(spec),
         tuple(splitter.single for splitter in spec.splitters),
-        keep=twice,
+        keep=takes_origin(encode),
     )
 
 
@@ -176,12 +175,11 @@ def join_crew(planned: Plan, reader: Reader, encode: Callable[..., bytes]) -> Cr
         ConfigError: An operator cannot be sent to another process.
     """
     spec = planned.spec
-    twice = bool(getattr(encode, "takes_origin", False))
     body = JoinBody(
         tuple(spec.joining),
         encode,
         tuple(splitter.single for splitter in spec.splitters),
-        Original.of(reader, spec.pre.ops) if twice else None,
+        Original.of(reader, spec.pre.ops) if takes_origin(encode) else None,
     )
     bodies = [pickled(body, spec.post.name)] * planned.join_workers
     return Crew(spec.post.name, bodies, spec.post.timeout)

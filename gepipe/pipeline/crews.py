@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from gepipe.errors import ConfigError
-from gepipe.io.original import Original
+from gepipe.io.original import Original, takes_origin
 from gepipe.ops.plan import plan_post, plan_pre
 from gepipe.pipeline.bodies import InferBody, PostBody, PreBody
 from gepipe.runtime.options import Crew
@@ -35,7 +35,7 @@ def make_crews(
     Raises:
         ConfigError: An operator cannot be sent to another process.
     """
-    twice = bool(getattr(encode, "takes_origin", False))
+    twice = takes_origin(encode)
     original = Original.of(reader, spec.pre.ops) if twice else None
     pre = PreBody(reader, plan_pre(spec.pre.ops), keep=twice)
     post = PostBody(plan_post(spec.post.ops), encode, spec.infer.nan, original)

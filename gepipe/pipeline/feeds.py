@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gepipe.errors import ConfigError, InternalError
+from gepipe.io.original import takes_origin
 from gepipe.io.videos import VideoFiles
 from gepipe.pipeline.chainrun import GROUPS
 from gepipe.runtime.feed import Feed, ListedFeed, ThreadedFeed
@@ -55,8 +56,8 @@ class InFlight:
         if spec.mids:
             # Parts of a group wait for all of it; one batch more, or decoders would wait, too.
             return cls(batch, True, window + GROUPS * group, group + batch)
-        keep = sink is not None and bool(
-            getattr(sink, "keeps_frames", False) or getattr(sink.encoder, "takes_origin", False)
+        keep = sink is not None and (
+            bool(getattr(sink, "keeps_frames", False)) or takes_origin(sink.encoder)
         )
         return cls(batch, keep, window)
 

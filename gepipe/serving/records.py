@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gepipe.io.jsonl import JsonlSink, encode_json
-from gepipe.io.original import Origin, Original
+from gepipe.io.original import Origin, Original, takes_origin
 from gepipe.ops.decode import DecodeImage
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def recorder_for(sink: Sink, reader: Reader, ops: Sequence[Any]) -> Recorder:
     encode: Callable[..., bytes] = sink.encoder
     if isinstance(sink, JsonlSink):
         return line_of
-    if not getattr(encode, "takes_origin", False):
+    if not takes_origin(encode):
         return lambda text, _: encode(_value(text))
 
     original = Original.of(reader, ops)
