@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -36,12 +35,6 @@ def normal_form(spec: PipelineSpec) -> dict[str, Any]:
         if (batch := batches.get(stage["name"])) is not None:
             stage["batch_size"] = batch
     return {"version": 1, "stages": stages}
-
-
-def fingerprint(spec: PipelineSpec) -> str:
-    """Return the SHA-256 of the normal form, in hexadecimal."""
-    text = json.dumps(normal_form(spec), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

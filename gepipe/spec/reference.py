@@ -47,21 +47,6 @@ def reference(language: str = "en") -> str:
     return "\n".join(_page(language)).rstrip() + "\n"
 
 
-def untranslated(language: str) -> list[str]:
-    """Return the keys and words that a language has no text for, or has one too many."""
-    wanted = {f"{section}.{key}" for section, keys in _sections().items() for key in keys}
-    tables = (KEYS, STAGE_KEYS, PROFILE_KEYS)
-    words = {accepted.words for table in tables for accepted in table.values()}
-    given = texts(language)
-    keys, said = set(given.get("keys", {})), set(given.get("words", {}))
-    return sorted((wanted ^ keys) | {word for word in words if word[0] != "`"} ^ said)
-
-
-def _sections() -> dict[str, dict[str, Any]]:
-    sections: dict[str, type[Section]] = {"pipeline": PipelineSpec, **STAGES, "profile": Profile}
-    return {name: dict(cls.model_fields) for name, cls in sections.items()}
-
-
 def _page(language: str) -> Iterator[str]:
     fixed = texts(language)
     yield fixed["intro"]

@@ -5,7 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from gepipe.spec.reference import reference, untranslated, value_words
+from gepipe.spec.chain import STAGES
+from gepipe.spec.keys import KEYS, PROFILE_KEYS, STAGE_KEYS
+from gepipe.spec.model import PipelineSpec
+from gepipe.spec.profile import Profile
+from gepipe.spec.reference import reference, texts, value_words
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -20,7 +24,16 @@ def test_the_page_is_current(language, page) -> None:
 
 
 def test_no_key_lacks_a_translation_and_none_is_left_over() -> None:
-    assert untranslated("zh") == []
+    sections = {"pipeline": PipelineSpec, **STAGES, "profile": Profile}
+    tables = (KEYS, STAGE_KEYS, PROFILE_KEYS)
+    words = {accepted.words for table in tables for accepted in table.values()}
+
+    given = texts("zh")
+
+    assert set(given["keys"]) == {
+        f"{section}.{key}" for section, cls in sections.items() for key in cls.model_fields
+    }
+    assert set(given["words"]) == {each for each in words if each[0] != "`"}
 
 
 def test_the_page_names_every_key_with_its_default() -> None:
