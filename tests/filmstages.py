@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.support import pause
+from tests.support import pause, wait_until
 
-#: The first of the last frames.
+#: The first of the last frames of the third video.
 LAST = 112
 
 
@@ -23,17 +24,19 @@ def shown(image: Any) -> Any:
 def found(
     outputs: Any,
     slow: float = 0.01,
-    late: float = 0.0,
+    gate: str = "",
     bad: tuple[int, ...] = (),
     fatal: int = -1,
 ) -> dict[str, Any]:
     """Find an object that walks to the right, as a detector would.
 
-    The last frames take the time `late`, so that a test has time to end what runs. The frames `bad`
-    fail, and the frame `fatal` ends the worker.
+    The last frames wait for the file `gate`, so that a test can end what runs before its end. The
+    frames `bad` fail, and the frame `fatal` ends the worker.
     """
     number = round((float(outputs["y"][0]) - 1) / 2)
-    pause(max(slow, late * (number >= LAST)))
+    pause(slow)
+    if gate and number >= LAST:
+        wait_until(Path(gate).exists)
     if number == fatal:
         os._exit(3)
     if number in bad:

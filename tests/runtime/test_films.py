@@ -113,10 +113,17 @@ def run_until(job, count):
     return thread, errors
 
 
-def stopped(job, count):
+@pytest.fixture
+def gate(tmp_path):
+    """A file without which the last frames are not done."""
+    return tmp_path / "gate"
+
+
+def stopped(job, count, gate):
     """Run a job and stop it after `count` outcomes."""
     thread, errors = run_until(job, count)
     job.request_stop()
+    gate.touch()
     thread.join(60)
     assert not thread.is_alive()
     (error,) = errors
@@ -187,16 +194,16 @@ def test_frames_may_be_pictures_of_their_own_and_images_of_coco(tmp_path, job, v
 
 
 @pytest.mark.parametrize("kind", [VideoSink, ContactSheetSink])
-def test_a_stopped_run_that_is_resumed_equals_one_that_was_not(tmp_path, job, kind):
+def test_a_stopped_run_that_is_resumed_equals_one_that_was_not(tmp_path, job, gate, kind):
     whole, parts = kind(str(tmp_path / "whole.jsonl")), kind(str(tmp_path / "parts.jsonl"))
-    job(whole, bad=(104,), late=0.5).run()
+    job(whole, bad=(104,)).run()
 
-    stopped(job(parts, bad=(104,), late=0.5), 38)
+    stopped(job(parts, bad=(104,), gate=str(gate)), 38, gate)
     assert lines_of(parts.path) == lines_of(whole.path)[: len(lines_of(parts.path))]
     made = {path.name for path in (tmp_path / "parts").iterdir()}
     assert {name.split(".")[0] for name in made} <= {"000-a", "001-b"}
     assert any(name.startswith("000-a") for name in made)
-    again = job(parts, resume=True, bad=(104,), late=0.5)
+    again = job(parts, resume=True, bad=(104,), gate=str(gate))
     again.run()
 
     assert again.first >= 30  # not from the very beginning
@@ -209,23 +216,23 @@ def test_a_stopped_run_that_is_resumed_equals_one_that_was_not(tmp_path, job, ki
             assert other.read_bytes() == path.read_bytes()
 
 
-def test_films_go_on_at_the_first_frame_of_a_video_also_where_it_failed(tmp_path, job):
+def test_films_go_on_at_the_first_frame_of_a_video_also_where_it_failed(tmp_path, job, gate):
     sink = VideoSink(str(tmp_path / "out.jsonl"), crf=12)
 
-    stopped(job(sink, bad=(100, 101, 102), late=0.5), 40)
-    again = job(sink, resume=True, bad=(100, 101, 102), late=0.5)
+    stopped(job(sink, bad=(100, 101, 102), gate=str(gate)), 40, gate)
+    again = job(sink, resume=True, bad=(100, 101, 102), gate=str(gate))
     again.run()
 
     assert again.first == 35
     assert film_of(tmp_path / "out" / "002-c.mp4")[0] == list(range(100, 120))
 
 
-def test_tracks_are_the_same_in_a_run_that_was_resumed(tmp_path, job):
+def test_tracks_are_the_same_in_a_run_that_was_resumed(tmp_path, job, gate):
     whole, parts = JsonlSink(str(tmp_path / "w.jsonl")), JsonlSink(str(tmp_path / "p.jsonl"))
-    job(whole, track=True, bad=(7,), late=0.5).run()
+    job(whole, track=True, bad=(7,)).run()
 
-    stopped(job(parts, track=True, bad=(7,), late=0.5), 42)
-    again = job(parts, track=True, resume=True, bad=(7,), late=0.5)
+    stopped(job(parts, track=True, bad=(7,), gate=str(gate)), 42, gate)
+    again = job(parts, track=True, resume=True, bad=(7,), gate=str(gate))
     again.run()
 
     assert again.first == 35  # the first frame of the video that it was at
@@ -249,12 +256,13 @@ def test_tracks_go_on_with_new_numbers_behind_a_worker_that_died(tmp_path, job):
     assert results[28]["counts"] == {"b": 1}
 
 
-def test_a_killed_encoder_ends_the_run_and_resume_mends_it(tmp_path, job):
+def test_a_killed_encoder_ends_the_run_and_resume_mends_it(tmp_path, job, gate):
     sink = VideoSink(str(tmp_path / "out.jsonl"), crf=12)
-    first = job(sink, late=0.5)
+    first = job(sink, gate=str(gate))
     thread, errors = run_until(first, 10)
 
     os.kill(encoder_of(first), signal.SIGKILL)
+    gate.touch()
     thread.join(60)
 
     assert not thread.is_alive()
@@ -264,7 +272,7 @@ def test_a_killed_encoder_ends_the_run_and_resume_mends_it(tmp_path, job):
     lines = lines_of(sink.path)
     assert [line["index"] for line in lines] == list(range(len(lines)))
     assert not list(tmp_path.glob("out/*"))
-    job(sink, resume=True, late=0.5).run()
+    job(sink, resume=True, gate=str(gate)).run()
     assert film_of(tmp_path / "out" / "000-a.mp4")[0] == list(range(30))
     assert len(lines_of(sink.path)) == 55
 
@@ -290,31 +298,35 @@ def test_a_killed_encoder_ends_a_run_that_waits_for_memory(tmp_path, job):
 
 
 @pytest.mark.parametrize("kind", [VideoSink, ContactSheetSink])
-def test_one_request_ends_a_run_whose_last_process_stands_still(tmp_path, job, monkeypatch, kind):
+def test_one_request_ends_a_run_whose_last_process_stands_still(
+    tmp_path, job, gate, monkeypatch, kind
+):
     monkeypatch.setattr("gepipe.video.sinkprocess._GRACE_S", 0.5)
     sink = kind(str(tmp_path / "out.jsonl"))
-    subject = job(sink, late=0.5)
+    subject = job(sink, gate=str(gate))
     thread, errors = run_until(subject, 2)
     os.kill(encoder_of(subject), signal.SIGSTOP)
-    wait_until(lambda: subject.done == 55, 30)
+    gate.touch()
+    wait_until(lambda: subject.done == 55)
     pause(0.7)
     assert thread.is_alive()  # nobody asked it to stop, and the process may go on
 
     subject.request_stop()
-    thread.join(5)
+    thread.join(60)
 
     assert not thread.is_alive()
     assert type(errors[0]) is Interrupted
-    job(sink, resume=True, late=0.5).run()
+    job(sink, resume=True, gate=str(gate)).run()
     assert len(lines_of(sink.path)) == 55
 
 
-def test_a_full_disk_ends_the_run_with_its_reason(tmp_path, job):
+def test_a_full_disk_ends_the_run_with_its_reason(tmp_path, job, gate):
     sink = VideoSink(str(tmp_path / "out.jsonl"), crf=0)
-    subject = job(sink, late=0.5)
+    subject = job(sink, gate=str(gate))
     thread, errors = run_until(subject, 2)
 
     resource.prlimit(encoder_of(subject), resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
+    gate.touch()
     thread.join(60)
 
     assert "cannot write" in str(errors[0])
@@ -339,7 +351,7 @@ COMMAND = [sys.executable, "-c", "from gepipe.cli.app import main; main()", "run
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
-def test_a_signal_leaves_whole_films_and_no_process(tmp_path, videos, number, status):
+def test_a_signal_leaves_whole_films_and_no_process(tmp_path, videos, gate, number, status):
     doubling_model(tmp_path / "m.onnx")
     (tmp_path / "p.yaml").write_text(
         f"""
@@ -351,7 +363,7 @@ pipeline:
       ops: [decode_image, python: "tests.filmstages:shown"]
     - {{name: infer, model: m.onnx}}
     - name: post
-      ops: [{{python: {{function: "tests.filmstages:found", args: {{slow: 0.02, late: 0.5}}}}}}]
+      ops: [{{python: {{function: "tests.filmstages:found", args: {{gate: {gate}}}}}}}]
   sink: {{video: out.jsonl}}
 """
     )
@@ -372,8 +384,9 @@ pipeline:
             os.killpg(process.pid, number)  # as a terminal does
         else:
             process.send_signal(number)
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=120)
     finally:
+        gate.touch()
         if process.poll() is None:
             process.kill()
             process.communicate()
