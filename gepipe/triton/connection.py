@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gepipe.errors import BackendError, ConfigError, GepipeError, PluginError
 from gepipe.tensors import DTYPE_OF_TRITON
+from gepipe.triton.catalogue import Catalogue
 from gepipe.triton.environment import EXTRA
 from gepipe.triton.region import Region
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from gepipe.triton.address import Address
@@ -33,6 +36,8 @@ _PASSING: Final = re.compile(
 _CUT_OFF: Final = ("HTTPConnectionClosed", "HTTPParseError")
 #: What a server says of a model that it had, while it stops or loads another version.
 _UNLOADED: Final = "Request for unknown model"
+_GONE: Final = "has no available versions"
+_AWAY: Final = "the server is being stopped, or loads it anew"
 _NOT_MODEL: Final = "expected a model with one input and one output, such as gepipe exports"
 
 
@@ -147,9 +152,7 @@ class Connection:
         except Exception as error:
             raised = self._explained(error)
             if isinstance(raised, Refused):
-                if not self._is_ready():
-                    raise Busy("its models are still being loaded") from error
-                raise ConfigError(f"{self.address}: model {model!r}: {raised}") from error
+                raise self._unknown(model, raised, more) from error
             raise raised from error
         return ServedModel.of(metadata, config["config"] if grpc else config)
 
@@ -190,7 +193,7 @@ class Connection:
                 raise Busy("the server closed the connection before it answered") from error
             raised = self._explained(error)
             if isinstance(raised, Refused) and _UNLOADED in str(raised):  # it was there before
-                raised = Busy(str(raised))
+                raised = Busy(f"{raised}; {_AWAY}")
             raise raised from error
         if record is None or record.size != 1:
             raise Refused("server", "answer", f"the server gave no {model.output!r}")
@@ -225,6 +228,20 @@ class Connection:
             region.close()
         if client is not None:
             client.close()
+
+    def _unknown(self, model: str, refused: Refused, more: Mapping[str, Any]) -> GepipeError:
+        """Return what it means that a server does not describe a model."""
+        if not self._is_ready():
+            return Busy("its models are being loaded, or it is being stopped")
+        where = f"{self.address}: model {model!r}"
+        try:
+            catalogue = Catalogue(self._client, more)
+        except Exception:  # noqa: BLE001 - one that does not list its models
+            return ConfigError(f"{where}: {refused}")
+        if model in catalogue.states:
+            state = catalogue.states[model].lower() or "not loaded"
+            return Busy(f"model {model!r} is {state}")
+        return ConfigError(f"{where}: there is no such model; {catalogue.instead_of(model)}")
 
     def _is_ready(self) -> bool:
         try:
@@ -306,7 +323,7 @@ class Connection:
         if status == "StatusCode.CANCELLED":  # not by us: a server that ends cancels what it has
             return Busy("the server cancelled the call")
         if _PASSING.search(said) or "UNAVAILABLE" in status or status == "503":
-            return Busy(said)
+            return Busy(f"{said}; {_AWAY}" if _GONE in said else said)
         return Refused("server", "refused", said)
 
 

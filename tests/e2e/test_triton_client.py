@@ -77,6 +77,21 @@ input [ {{ name: "{input}" data_type: TYPE_{dtype} dims: [ {extent} ] }} ]
 output [ {{ name: "RESULT" data_type: TYPE_STRING dims: [ 1 ] }} ]
 instance_group [ {{ kind: KIND_CPU count: 2 }} ]
 """
+ALBUM = """max_batch_size: 4
+platform: "ensemble"
+input [ { name: "IMAGE" data_type: TYPE_STRING dims: [ 1 ] } ]
+output [ { name: "RESULT" data_type: TYPE_STRING dims: [ 1 ] } ]
+ensemble_scheduling {
+  step [
+    {
+      model_name: "inner"
+      model_version: -1
+      input_map { key: "IMAGE" value: "IMAGE" }
+      output_map { key: "RESULT" value: "RESULT" }
+    }
+  ]
+}
+"""
 YAML = """
 pipeline:
   name: {name}
@@ -93,15 +108,19 @@ def server(triton_kit, tmp_path_factory) -> Iterator[Server]:
     for name, code, config in (
         ("photos", PHOTOS, {"input": "IMAGE", "dtype": "STRING", "extent": 1}),
         ("numbers", NUMBERS, {"input": "INPUT", "dtype": "FP32", "extent": -1}),
+        ("inner", PHOTOS, {"input": "IMAGE", "dtype": "STRING", "extent": 1}),
+        ("leaving", PHOTOS, {"input": "IMAGE", "dtype": "STRING", "extent": 1}),
     ):
         (repository / name / "1").mkdir(parents=True)
         (repository / name / "config.pbtxt").write_text(CONFIG.format(**config))
         (repository / name / "1" / "model.py").write_text(code)
+    (repository / "album" / "1").mkdir(parents=True)
+    (repository / "album" / "config.pbtxt").write_text(ALBUM)
     ports = free_ports("127.0.0.1", {"http": 0, "grpc": 0, "metrics": 0})
     with new_run() as run, Bell() as bell, Server(triton_kit, run, repository, ports) as running:
         running.wait_live(bell)
-        running.control.load("photos")
-        running.control.load("numbers")
+        for name in ("photos", "numbers", "inner", "album"):
+            running.control.load(name)
         yield running
         running.stop(10, bell)
 
@@ -191,7 +210,7 @@ def test_a_model_that_is_gone_after_it_was_described_may_come_back(server) -> No
     """So says a server that stops: a job must not count its items as failures."""
     connection = Connection(Address.parse(f"grpc://127.0.0.1:{server.ports['grpc']}"), 5)
     connection.open()
-    with pytest.raises(Busy, match="unknown model: 'gone'"):
+    with pytest.raises(Busy, match=r"unknown model: 'gone' .*; the server is being stopped, or"):
         connection.call(ServedModel("gone", "IMAGE", "BYTES", True, "RESULT"), b"good")
     connection.close()
 
@@ -235,7 +254,8 @@ def test_infer_writes_other_formats_too(tmp_path, photos, url) -> None:
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        ("absent", "unknown model: 'absent'"),
+        ("absent", "model 'absent': there is no such model; it serves album, numbers, photos"),
+        ("photo", "model 'photo': there is no such model; did you mean 'photos'? it serves album"),
         ("numbers", "takes FP32 as 'INPUT', not the bytes of a file"),
     ],
 )
@@ -244,6 +264,34 @@ def test_wrong_model_is_told(tmp_path, photos, url, model, said) -> None:
 
     assert said in done.stderr
     assert done.stdout == ""
+
+
+def test_a_run_of_a_pipeline_that_is_not_served_names_what_is(tmp_path, photos, url) -> None:
+    (tmp_path / "p.yaml").write_text(YAML.format(name="foto", source=f"{{images: {photos}}}"))
+
+    done = gepipe(tmp_path, "run", "p.yaml", "--via", url, expected=2)
+
+    assert "model 'foto': there is no such model; did you mean 'photos'? it serves" in done.stderr
+
+
+def test_a_model_that_is_away_when_a_job_begins_is_waited_for(tmp_path, url, server) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"good")
+    words = ("triton", "infer", url, "leaving", "a.jpg")
+    server.control.load("leaving")
+    server.control.unload("leaving")  # as a server does that is being stopped
+
+    done = gepipe(tmp_path, *words, "--patience", "0.5", expected=5)
+
+    assert "took no call within 0.5 s: Request for unknown model: 'leaving'" in done.stderr
+    assert "the server is being stopped, or loads it anew" in done.stderr
+    with subprocess.Popen(
+        [*GEPIPE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, text=True
+    ) as waiting:
+        assert "waiting for the server" in (waiting.stderr.readline() if waiting.stderr else "")
+        server.control.load("leaving")
+        said, _ = waiting.communicate(timeout=60)
+    assert waiting.returncode == 0
+    assert '"bytes": 4' in said
 
 
 @pytest.mark.usefixtures("photos")
