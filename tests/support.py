@@ -360,6 +360,15 @@ def leave_soon(_: Any, status: int) -> None:
     os._exit(status)
 
 
+def server_ready() -> None:
+    """Have the fork server up, so that the limit of a start is not spent on what it imports."""
+    from gepipe.runtime.forkserver import start_server
+    from gepipe.runtime.process import ChildProcess
+
+    start_server()
+    ChildProcess("first", leave_soon, (0,)).reap()
+
+
 def workers_of(subject: Supervisor, role: str = "", *, attached: bool = False) -> list[int]:
     """Return the pids of a supervisor's workers.
 

@@ -209,7 +209,7 @@ def test_a_service_answers_for_pictures_of_any_size(tmp_path, pictures, model) -
         service.start()
         for file in files:
             service.submit(file.read_bytes(), answer=partial(take, file))
-        assert done.wait(30)
+        assert done.wait(60)
     finally:
         service.close()
 

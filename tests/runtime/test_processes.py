@@ -64,7 +64,7 @@ def run(tmp_path, script: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=40,
+        timeout=120,
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
@@ -164,19 +164,22 @@ def test_workers_end_at_once_although_a_child_holds_what_the_parent_had_open(tmp
         tmp_path,
         """
 import time
+from dataclasses import replace
 if __name__ == "__main__":
     p = open_one()
     sums(p)
+    workforce = p._supervisor._workforce
+    workforce._options = replace(workforce._options, grace_s=60)  # it would wait so long
     pid = os.fork()
     if pid == 0:
-        time.sleep(30)
+        time.sleep(100)
         os._exit(0)
     began = time.monotonic()
     p.close()
     took = time.monotonic() - began
     os.kill(pid, 9)
     os.waitpid(pid, 0)
-    assert took < 2, took
+    assert took < 30, took
 """,
     )
 
@@ -261,7 +264,7 @@ except KeyboardInterrupt:
 
 def test_an_interrupt_while_the_server_starts_is_not_lost() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=True, timeout=30
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=True, timeout=120
     )
 
     assert done.stdout == "heard\n"
