@@ -24,7 +24,7 @@ def run(
         [sys.executable, "-m", "gepipe.emulator", *options, str(path), *args],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
         env=script_environment(**environment),
     )
@@ -95,7 +95,7 @@ def test_ctrl_c_ends_a_wait_that_would_never_end(
         assert process.stdout is not None
         assert process.stdout.readline() == "begins\n"
         process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=30)
+        output, errors = process.communicate(timeout=120)
     assert output == "interrupted 0\n"
     assert process.returncode == 130
     assert "not released: model 1 (static)" in errors
@@ -238,7 +238,7 @@ def test_one_import_is_enough_for_a_program_that_others_import() -> None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=120,
             env=script_environment(GEPIPE_ACL=choice),
         )
         assert done.stdout == output

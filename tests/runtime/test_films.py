@@ -399,7 +399,7 @@ pipeline:
     assert film_of(tmp_path / "out" / "000-a.mp4")[0] == list(range(30))
     done = subprocess.run(
         [*COMMAND, "--resume"], cwd=tmp_path, env=script_environment(), capture_output=True,
-        timeout=60, check=False,
+        timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert film_of(tmp_path / "out" / "002-c.mp4")[0] == list(range(100, 120))

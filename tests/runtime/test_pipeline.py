@@ -368,7 +368,7 @@ def test_script_without_a_main_guard_works(tmp_path, head, op) -> None:
     script.write_text(SCRIPT.format(head=head.format(model=model), op=op, model=model))
 
     done = subprocess.run(
-        python(script), env=script_environment(), capture_output=True, text=True, timeout=60,
+        python(script), env=script_environment(), capture_output=True, text=True, timeout=120,
         check=False,
     )  # fmt: skip
 
@@ -388,7 +388,7 @@ def test_session_in_the_module_of_a_stage_works_in_four_workers(tmp_path) -> Non
     script.write_text(SCRIPT.format(head="import stage", op="stage.twice", model=model))
 
     done = subprocess.run(
-        python(script), env=script_environment(), capture_output=True, text=True, timeout=60,
+        python(script), env=script_environment(), capture_output=True, text=True, timeout=120,
         check=False,
     )  # fmt: skip
 

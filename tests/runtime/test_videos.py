@@ -253,11 +253,11 @@ def test_the_command_tells_frames_and_videos_and_ends_with_3(clips, tmp_path):
         text=True,
         env=script_environment(),
         cwd=tmp_path,
-        timeout=60,
+        timeout=120,
     )
     summary = subprocess.run(
         [*run, "--json"], check=False, capture_output=True, text=True, env=script_environment(),
-        cwd=tmp_path, timeout=60,
+        cwd=tmp_path, timeout=120,
     )  # fmt: skip
 
     assert done.returncode == 3, done.stderr
@@ -274,7 +274,7 @@ def test_where_no_frame_is_taken_it_says_why(clips, tmp_path):
 
     done = subprocess.run(
         run, check=False, capture_output=True, text=True, env=script_environment(), cwd=tmp_path,
-        timeout=60,
+        timeout=120,
     )  # fmt: skip
 
     assert done.returncode == 3, done.stderr
@@ -288,7 +288,7 @@ def test_the_plan_tells_of_decoders(clips, tmp_path):
 
     done = subprocess.run(
         run, check=False, capture_output=True, text=True, env=script_environment(), cwd=tmp_path,
-        timeout=60,
+        timeout=120,
     )  # fmt: skip
 
     assert done.returncode == 0, done.stderr
@@ -305,7 +305,7 @@ def test_an_interrupt_leaves_an_exact_prefix_and_says_how_to_go_on(clips, tmp_pa
     )  # fmt: skip
     wait_until(lambda: output.exists() and output.read_text().count("\n") >= 12)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=120)
 
     assert process.returncode == 130
     results = lines(output)
@@ -317,7 +317,7 @@ def test_an_interrupt_leaves_an_exact_prefix_and_says_how_to_go_on(clips, tmp_pa
     (tmp_path / "slow").unlink()
     again = subprocess.run(
         [*run, "--resume"], check=False, capture_output=True, text=True, env=script_environment(),
-        cwd=tmp_path, timeout=60,
+        cwd=tmp_path, timeout=120,
     )  # fmt: skip
     assert again.returncode == 0, again.stderr
     assert [r["result"]["shown"] for r in lines(output)] == whole
@@ -339,7 +339,7 @@ def test_a_run_that_is_killed_leaves_no_process_and_goes_on(clips, tmp_path):
     wait_until(lambda: not any(map(is_alive, family)))
     (tmp_path / "slow").unlink()
     again = subprocess.run(
-        [*run, "--resume"], check=False, env=script_environment(), cwd=tmp_path, timeout=60
+        [*run, "--resume"], check=False, env=script_environment(), cwd=tmp_path, timeout=120
     )
     assert again.returncode == 0
     assert [r["result"]["shown"] for r in lines(output)] == [

@@ -98,7 +98,7 @@ def test_steps_are_shell_and_the_extras_exist(file: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     shell = "bash" if of(file, "SHELL") else "sh"
     for step in of(file, "RUN"):
-        subprocess.run([shell, "-n", "-c", step], check=True, timeout=60)
+        subprocess.run([shell, "-n", "-c", step], check=True, timeout=120)
 
     (extras,) = re.findall(r"\.whl\)\[([\w,]+)\]", "\n".join(of(file, "RUN")))
     assert set(extras.split(",")) <= set(project["optional-dependencies"])
@@ -132,13 +132,13 @@ def test_the_entry_point_sets_cann_up_and_becomes_the_command(tmp_path: Path) ->
     (cann / "cann" / "set_env.sh").write_text("export ASCEND_HOME_PATH=here\n")
     step = step.replace("/usr/local/bin/with-cann", str(script))
     step = step.replace("/usr/local/Ascend", str(cann))
-    subprocess.run(["bash", "-c", step], check=True, timeout=60)
+    subprocess.run(["bash", "-c", step], check=True, timeout=120)
 
     said = {
         before: subprocess.run(
             [script, "sh", "-c", 'echo "$ASCEND_HOME_PATH $LD_LIBRARY_PATH"; exit 3'],
             env={"PATH": "/usr/bin:/bin", **before_},
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=120, check=False,
         )
         for before, before_ in (("", {}), ("set", {"LD_LIBRARY_PATH": "/own"}))
     }  # fmt: skip

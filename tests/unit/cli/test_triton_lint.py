@@ -149,7 +149,7 @@ def test_runs_as_a_command(tmp_path: Path) -> None:
     models = write(tmp_path / "models", {"m/config.pbtxt": GOOD, "m/1/model.py": PYTHON})
     done = subprocess.run(
         [Path(sys.executable).with_name("gepipe"), "triton", "lint", models],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
 
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{models}: good to serve\n", "")

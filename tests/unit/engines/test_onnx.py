@@ -364,7 +364,7 @@ def test_nothing_is_reported_to_the_maker_of_the_engine(tmp_path) -> None:
     del environment["ORT_DISABLE_TELEMETRY"]
 
     done = subprocess.run(
-        python(script), env=environment, capture_output=True, text=True, check=True, timeout=60
+        python(script), env=environment, capture_output=True, text=True, check=True, timeout=120
     )
 
     assert done.stdout == "[]\n"

@@ -378,7 +378,7 @@ def test_the_client_blames_no_server_for_a_file(
         [sys.executable, str(client), *files, "--url", "127.0.0.1:1"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 

@@ -196,7 +196,7 @@ def test_13_the_server_runs_in_a_folder_of_its_own(model: Path, tmp_path: Path) 
         capture_output=True,
         text=True,
         check=True,
-        timeout=20,
+        timeout=120,
     )
 
     where, *arguments = done.stdout.splitlines()
