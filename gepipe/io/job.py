@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -95,20 +94,17 @@ class Job:
             GepipeError: The folder cannot be written.
         """
         text = json.dumps(asdict(self), ensure_ascii=True, indent=1, default=str)
+        part = path.with_name(f".{path.name}.part")  # the same each time, or a crash left it behind
         try:
-            fd, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-        except OSError as error:
-            raise _cannot_write(path, error) from error
-        try:
-            with os.fdopen(fd, "w", encoding="ascii") as file:
+            part.unlink(missing_ok=True)
+            with part.open("x", encoding="ascii") as file:
                 file.write(text + "\n")
                 file.flush()
-                os.fchmod(fd, 0o666 & ~_umask())
-                os.fsync(fd)
-            os.replace(name, path)  # noqa: PTH105 - `name` is text
+                os.fsync(file.fileno())
+            part.replace(path)
         except OSError as error:
             with suppress(OSError):
-                os.unlink(name)  # noqa: PTH108
+                part.unlink()
             raise _cannot_write(path, error) from error
 
     @classmethod
@@ -194,12 +190,6 @@ def gepipe_version() -> str:
         return version("gepipe")
     except PackageNotFoundError:
         return "unknown"
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _cannot_write(path: Path, error: OSError) -> GepipeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -228,6 +229,25 @@ def test_a_damaged_job_file_is_named(sink, tmp_path):
 
     with pytest.raises(ConfigError, match="is not a job file of gepipe"):
         opened(sink, resume=True)
+
+
+def test_what_a_killed_run_left_of_its_job_file_is_gone_with_the_next(sink, tmp_path, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def kill(_fd):
+        raise Killed
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", kill)
+        with pytest.raises(Killed):
+            run(sink, 0, 1, "interrupted")
+    assert len(list(tmp_path.glob(".out*"))) == 1
+    gc.collect()
+
+    run(sink, 0, 10, "complete")
+
+    assert not list(tmp_path.glob(".out*"))
 
 
 def test_two_runs_on_one_output_are_refused(sink, tmp_path):
