@@ -66,11 +66,11 @@ def test_failed_kernel_costs_the_process(npu, code) -> None:
 def test_hanging_execution_ends_at_its_limit(npu) -> None:
     bed = npu(faults=[{"call": "mdl.execute_async", "at": 3, "hang": True}])  # the first warms up
     bed.may_leak = True
-    engine = bed.open(bed.timed(), timeout_s=0.1)
+    engine = bed.open(bed.timed(), timeout_s=1.0)
     run(engine, 4, x=ramp(4, 4))
     tokens = [engine.submit({"x": ramp(4, 4)}, outputs_for(engine, 4), 4) for _ in range(2)]
 
-    with pytest.raises(DeviceTimeoutError, match=r"batch of 4.*0\.1 s.*507046") as failure:
+    with pytest.raises(DeviceTimeoutError, match=r"batch of 4.*1 s.*507046") as failure:
         engine.collect(tokens[0])
     with pytest.raises(DeviceError):
         engine.collect(tokens[1])
@@ -82,13 +82,13 @@ def test_hanging_execution_ends_at_its_limit(npu) -> None:
 
 
 def test_slow_but_moving_batches_stay_within_their_limits(npu) -> None:
-    bed = npu(latency_ms={4: 200})
-    engine = bed.open(bed.timed(), timeout_s=0.9)
+    bed = npu(latency_ms={4: 450})
+    engine = bed.open(bed.timed(), timeout_s=2.0)
 
     begun = time.monotonic()
-    run(engine, 20, x=ramp(20, 4))  # five executions of 200 ms each
+    run(engine, 20, x=ramp(20, 4))  # five executions of 450 ms each
 
-    assert time.monotonic() - begun > 0.9  # all together they take longer than the limit of one
+    assert time.monotonic() - begun > 2.0  # all together they take longer than the limit of one
 
 
 def test_first_execution_has_time_to_load_what_all_need(npu, tmp_path, monkeypatch) -> None:
