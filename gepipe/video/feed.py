@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Final
 from gepipe.io.frames import FAILED
 from gepipe.io.source import Entry
 from gepipe.io.videos import VideoFiles
+from gepipe.runtime.arena import Arena
 from gepipe.runtime.feed import Feed, Portion
 from gepipe.runtime.limits import told
-from gepipe.video.arena import Arena
 from gepipe.video.crew import DecoderCrew
 from gepipe.video.frame import Frame
 from gepipe.video.lentframes import LentFrames

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gepipe.errors import ItemError
     from gepipe.io.source import Entry
     from gepipe.io.videos import VideoFiles
-    from gepipe.video.arena import Arena
+    from gepipe.runtime.arena import Arena
 
 log = logging.getLogger(__name__)
 

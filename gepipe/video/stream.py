@@ -142,7 +142,9 @@ class VideoStream:
         return stream
 
     def _no_decoder(self) -> str:
-        said = "; ".join(text.strip() for _, _, text in self._lines if "codec" in text.lower())
+        # Without the lines behind the first, which advise options of FFmpeg.
+        first = [text.strip().partition("\n")[0] for _, _, text in self._lines]
+        said = "; ".join(text for text in first if "codec" in text.lower())
         return "there is no decoder for its video" + (f": {said}" if said else "")
 
     def _facts(self) -> Facts:
@@ -178,7 +180,8 @@ class VideoStream:
         yield from decoding.frames(selection, self._look())
         if decoding.at_end and self._is_file:
             self._tell_cut()
-        if not decoding.decoded and (not decoding.seen or (selection and selection.seen)):
+        was_needed = not decoding.seen or decoding.damage.left_out or (selection and selection.seen)
+        if not decoding.decoded and was_needed:
             raise ItemError(
                 "decoder",
                 f"{self.name!r}: no frame could be decoded ({self.facts.codec})"

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from gepipe.video.arena import Arena
+    from gepipe.runtime.arena import Arena
     from gepipe.video.crew import DecoderCrew
     from gepipe.video.openvideos import OpenVideos
     from gepipe.video.videostate import VideoState

@@ -11,6 +11,7 @@ import av
 import numpy as np
 import pytest
 
+from gepipe.errors import ItemError
 from gepipe.video.framewriter import FrameWriter
 from gepipe.video.lostframes import LostFrames
 from gepipe.video.selection import Selection
@@ -162,3 +163,14 @@ def test_what_is_missing_is_counted_and_named(tmp_path, clip, places, missing, s
     rest, text = told(path, Selection(start_s=0.2))
     assert rest == [number for number in frames if number >= 5]
     assert missing[0] < 5 or said in text
+
+
+@pytest.mark.parametrize("selection", [None, Selection(start_s=0.2), Selection(every=3)])
+@pytest.mark.parametrize(("name", "codec"), [("a.mp4", "libx264"), ("a.avi", "mpeg4")])
+def test_where_no_frame_can_be_decoded_is_no_damage_but_a_failure(tmp_path, name, codec, selection):
+    path = damaged(noisy(tmp_path / name, codec, frames=20), range(20))
+
+    with pytest.raises(ItemError, match="no frame could be decoded") as caught:
+        told(path, selection)
+
+    assert caught.value.kind == "decoder"

@@ -143,7 +143,7 @@ def test_frames_that_are_kept_until_their_batch_is_out_seal_it_where_there_is_no
         if ended:
             break
         if not entries and not seal:
-            assert watcher._poll.poll(10_000)
+            assert watcher._poll.poll(60_000)
 
     assert watcher.shown == [*range(40), *range(100, 109)]
     assert max(batches) == 5  # as many as there is room for
@@ -154,7 +154,7 @@ def test_many_short_videos_need_two_decoders_and_no_more_memory(tmp_path):
     sizes = {}
 
     class Measured(Watcher):
-        def take(self, wait_s=20.0):
+        def take(self, wait_s=60.0):
             more = super().take(wait_s)
             for pid in self.feed._crew.pids():
                 sizes.setdefault(pid, []).append(anonymous_kib(pid))

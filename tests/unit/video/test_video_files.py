@@ -234,6 +234,7 @@ def test_an_unknown_codec_is_a_failure_and_not_no_frames(tmp_path):
     ((_, kind, text),) = watcher.failures
     assert kind == "decoder"
     assert "no decoder" in text or "no frame could be decoded" in text
+    assert "probesize" not in text, "which nobody can set"
     assert not watcher.frames
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gepipe.video.arena import Arena
+from gepipe.runtime.arena import Arena
 from gepipe.video.damage import Damage
 from gepipe.video.selection import Selection
 from gepipe.video.videostate import CRASHES_MAX, VideoState
