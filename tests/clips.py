@@ -109,7 +109,7 @@ class Watcher:
         self._poll = select.poll()
         self._poll.register(feed.fileno(), select.POLLIN)
 
-    def take(self, wait_s: float = 20.0) -> bool:
+    def take(self, wait_s: float = 60.0) -> bool:
         """Take what is there, waiting for something; whether there may be more."""
         while True:
             entries, ended, _ = self.feed.take(self._batch)

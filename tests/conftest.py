@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # tests that import it by themselves
 _ROOT = str(Path(__file__).parent.parent)
@@ -18,6 +19,12 @@ if _ROOT not in sys.path:  # workers import stage bodies as `tests.support`
     sys.path.insert(0, _ROOT)
 
 from tests.support import children_of, wait_until  # noqa: E402 - needs the path above
+
+# How long an example takes, or finding one, says something of the machine only.
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
 
 
 def _servers() -> tuple[set[int], set[int]]:

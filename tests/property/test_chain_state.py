@@ -211,6 +211,5 @@ TestChains = Chains.TestCase
 TestChains.settings = settings(
     max_examples=300 if "--thorough" in sys.argv else 100,
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )

@@ -109,7 +109,7 @@ def check(leg, items, first=0):
 
 
 @given(ITEMS, MOVES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_every_part_comes_back_to_its_place_and_batches_depend_on_the_items_alone(items, moves):
     leg, plain = Leg(SealedBatches(BATCH), items), Leg(SealedBatches(BATCH), items)
     for move in moves:
@@ -122,7 +122,7 @@ def test_every_part_comes_back_to_its_place_and_batches_depend_on_the_items_alon
 
 
 @given(ITEMS, MOVES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_live_items_lose_nothing_either(items, moves):
     leg = Leg(LiveBatches(BATCH), items)
     for move in moves:
@@ -133,7 +133,7 @@ def test_live_items_lose_nothing_either(items, moves):
 
 
 @given(ITEMS, st.integers(0, 3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_run_that_goes_on_at_a_group_has_the_batches_of_the_whole_run(items, group):
     first = min(group * GROUP, len(items) // GROUP * GROUP)
     whole, rest = Leg(SealedBatches(BATCH), items), Leg(SealedBatches(BATCH), items, first=first)
@@ -148,7 +148,7 @@ def test_a_run_that_goes_on_at_a_group_has_the_batches_of_the_whole_run(items, g
 
 
 @given(ITEMS, MOVES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_bytes_close_batches_by_the_items_alone_and_are_let_go_of(items, moves):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gepipe.pipeline.fan._CLOSED_AFTER_NBYTES", 25)
@@ -166,7 +166,7 @@ def test_bytes_close_batches_by_the_items_alone_and_are_let_go_of(items, moves):
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=12))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_parts_of_parts_close_their_groups_in_turn(counts):
     """A group is over when all its parts are out, before any part of the next is: once for each."""
     fan: Fan[int] = Fan(SealedBatches(BATCH), lambda *_: None)

@@ -118,7 +118,7 @@ RESULTS = {
 
 
 @pytest.mark.parametrize("kind", SINKS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_files_cut_anywhere_are_finished_as_if_nothing_had_happened(kind, data):
     """Each file loses a tail of its own length, as after a power cut; zeros may take its place."""
@@ -147,7 +147,7 @@ def test_files_cut_anywhere_are_finished_as_if_nothing_had_happened(kind, data):
 
 
 @pytest.mark.parametrize("kind", SINKS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_a_killed_run_loses_no_more_than_the_call_it_died_in(kind, data):
     """The process dies after any byte that `write` hands to the system, in the order it does."""

@@ -419,6 +419,5 @@ TestServices = Services.TestCase
 TestServices.settings = settings(
     max_examples=150,
     stateful_step_count=60,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gepipe.errors import ConfigError
@@ -85,7 +85,6 @@ def specs(draw: st.DrawFn) -> PipelineSpec:
     )
 
 
-@settings(deadline=None)
 @given(specs())
 def test_a_dump_loads_to_an_equal_pipeline(spec: PipelineSpec) -> None:
     again = loads(dumps(spec))
@@ -95,7 +94,6 @@ def test_a_dump_loads_to_an_equal_pipeline(spec: PipelineSpec) -> None:
     assert normal_form(again) == normal_form(spec)
 
 
-@settings(deadline=None)
 @given(specs(), specs())
 def test_normal_forms_differ_exactly_where_a_difference_can_be_named(one, two) -> None:
     stored = json.loads(json.dumps(normal_form(one)))
@@ -114,7 +112,6 @@ def mistakes(text: str) -> list[str]:
     return []
 
 
-@settings(deadline=None)
 @given(st.text(max_size=60) | st.binary(max_size=60).map(lambda b: b.decode("latin-1")))
 def test_no_text_ends_in_anything_but_a_pipeline_or_a_config_error(text: str) -> None:
     lines = mistakes(text)
@@ -137,7 +134,6 @@ json_values = st.recursive(
 KEYS = [*PipelineSpec.model_fields, "pipeline"]
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(KEYS), json_values, max_size=4))
 def test_no_structure_ends_in_anything_but_a_pipeline_or_a_config_error(document) -> None:
     assert all(

@@ -540,13 +540,12 @@ TestRuns = Runs.TestCase
 TestRuns.settings = settings(
     max_examples=100,
     stateful_step_count=50,
-    deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     batch=st.integers(1, 6),
     depth=st.integers(1, 3),
@@ -597,7 +596,7 @@ def test_exactly_the_killers_are_set_aside(  # noqa: PLR0917 - drawn by name
     assert len(world.emitted) == total
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     batch=st.integers(1, 6),
     depth=st.integers(1, 3),
@@ -628,7 +627,7 @@ def test_deaths_without_a_culprit_harm_no_item(batch, depth, workers, total, see
     assert all(isinstance(each, Record) for each in world.emitted)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     batch=st.integers(1, 3),
     depth=st.integers(1, 3),

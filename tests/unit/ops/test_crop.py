@@ -8,7 +8,7 @@ import pickle
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gepipe.errors import ConfigError, ItemError
@@ -128,7 +128,6 @@ def test_what_lies_outside_repeats_the_edge():
     assert np.array_equal(made, padded[110:130, 0:20])
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.floats(-300, 500), min_size=4, max_size=4),
     st.sampled_from([0.0, 0.1, 1.0, -0.2]),

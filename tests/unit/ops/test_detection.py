@@ -64,7 +64,6 @@ def plain_iou(a, b):
 # --- decoding ---
 
 
-@settings(deadline=None)
 @given(some_boxes)
 def test_all_layouts_say_the_same_of_the_same_boxes(found):
     results = [
@@ -77,7 +76,6 @@ def test_all_layouts_say_the_same_of_the_same_boxes(found):
     assert len(results[0]) == expected
 
 
-@settings(deadline=None)
 @given(some_boxes)
 def test_detections_come_with_the_highest_score_first_and_ties_in_the_order_of_the_output(found):
     made = boxes.decode(table(found, "v8"), "v8", 0.125)
@@ -239,7 +237,7 @@ def plain_nms(found: Boxes, iou, limit, *, agnostic):
     return kept
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(some_boxes, st.sampled_from([0.0, 0.1, 0.5, 1.0]), st.integers(1, 30), st.booleans())
 def test_suppression_agrees_with_a_slow_plain_one(found, iou, limit, agnostic):
     made = boxes.decode(table(found, "v8"), "v8", 0.125)
@@ -278,7 +276,6 @@ def plain_soft(found: Boxes, sigma, confidence):
     return result
 
 
-@settings(deadline=None)
 @given(some_boxes, st.sampled_from([0.1, 0.5, 2.0]))
 def test_soft_suppression_agrees_with_a_slow_plain_one(found, sigma):
     made = boxes.decode(table(found, "v8"), "v8", 0.25)
@@ -320,7 +317,6 @@ chains = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(sides, sides, chains, st.tuples(*[st.floats(0, 1)] * 4))
 def test_a_box_comes_back_through_any_chain_of_operators(height, width, chain, shares):
     meta, size = {"height": height, "width": width}, (height, width)
@@ -342,7 +338,6 @@ def test_a_box_comes_back_through_any_chain_of_operators(height, width, chain, s
     np.testing.assert_allclose(back, original, rtol=0, atol=1e-6 * max(height, width))
 
 
-@settings(deadline=None)
 @given(st.integers(30, 3000), st.integers(30, 3000), st.integers(30, 700))
 def test_letterbox_and_its_inverse_are_exact(height, width, side):
     meta = {"height": height, "width": width}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gepipe.errors import ConfigError, ItemError
@@ -61,7 +61,6 @@ cells = st.dictionaries(
 )
 
 
-@settings(deadline=None)
 @given(cells)
 def test_rectangles_are_found_where_they_are(grid):
     array = np.zeros((96, 160), np.float32)

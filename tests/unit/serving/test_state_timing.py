@@ -161,7 +161,7 @@ def test_a_full_batch_does_not_wait():
 
 
 @given(moment=st.floats(0, 1, exclude_max=True), in_flight=st.sampled_from([1, 2]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_realtime_item_among_bulk_begins_within_one_and_a_half_batches(moment, in_flight):
     subject = saturated(in_flight=in_flight, depth=2 + in_flight)
     subject.run(0.5 + moment * BATCH_S)

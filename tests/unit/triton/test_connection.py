@@ -28,7 +28,7 @@ def test_a_server_that_goes_away_during_a_call_may_come_back(said: bytes) -> Non
 
         leaving = threading.Thread(target=go_away)
         leaving.start()
-        connection = Connection(Address.parse(f"http://127.0.0.1:{listener.getsockname()[1]}"), 5)
+        connection = Connection(Address.parse(f"http://127.0.0.1:{listener.getsockname()[1]}"), 60)
         connection.open()
         with pytest.raises(Busy, match="closed the connection before it answered"):
             connection.call(ServedModel("m", "IMAGE", "BYTES", True, "RESULT"), b"photo")

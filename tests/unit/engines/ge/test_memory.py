@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gepipe.engines.ge.buddy import Buddy, charged, span
@@ -32,7 +32,6 @@ class Counter:
         del self.out[address]
 
 
-@settings(deadline=None)
 @given(st.integers(300, 1 << 20), STEPS)
 def test_pieces_are_aligned_and_never_overlap(capacity, steps) -> None:
     buddy = Buddy(capacity)
@@ -60,7 +59,6 @@ def test_pieces_are_aligned_and_never_overlap(capacity, steps) -> None:
     assert buddy._free == fresh, "free blocks were not joined again"
 
 
-@settings(deadline=None)
 @given(st.lists(SIZES, max_size=12))
 def test_planned_range_takes_all_pieces(sizes) -> None:
     buddy = Buddy(span(sizes))
@@ -69,7 +67,6 @@ def test_planned_range_takes_all_pieces(sizes) -> None:
         assert buddy.allocate(size) is not None
 
 
-@settings(deadline=None)
 @given(STEPS)
 def test_pool_frees_everything_and_counts(steps) -> None:
     acl = Counter()
@@ -111,7 +108,6 @@ def test_pool_frees_everything_and_counts(steps) -> None:
     assert not acl.out
 
 
-@settings(deadline=None)
 @given(STEPS)
 def test_pool_that_grows_gives_back_only_what_is_empty(steps) -> None:
     acl = Counter()
