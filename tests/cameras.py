@@ -61,4 +61,4 @@ class Camera:
         with suppress(OSError):  # closed before
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
-        self._thread.join(5)
+        self._thread.join(60)

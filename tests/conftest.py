@@ -66,7 +66,7 @@ def nothing_is_left_behind() -> Iterator[None]:
     if not _held() - before:
         return
     gc.collect()
-    wait_until(lambda: not _held() - before, 20, else_raise=False)
+    wait_until(lambda: not _held() - before, else_raise=False)
     left = sorted(f"{kind} {what}" for kind, what in _held() - before)
     assert not left, f"the test left behind: {', '.join(left)}"
 

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import threading
-import time
 from itertools import pairwise
 
 import pytest
@@ -51,9 +50,8 @@ def watcher_of():
 
 
 def test_frames_come_as_they_are_sent(camera, watcher_of):
-    watcher = watcher_of(camera(pace=4).address, stop="2s")
+    watcher = watcher_of(camera().address, stop="2s")
 
-    began = time.monotonic()
     watcher.all()
 
     # What had to be looked at before the beginning arrives at once: there is no room for all.
@@ -63,7 +61,6 @@ def test_frames_come_as_they_are_sent(camera, watcher_of):
     assert watcher.times == sorted(watcher.times)
     assert watcher.times[-1] < 2.0
     assert not watcher.failures
-    assert time.monotonic() - began < 15
 
 
 def test_a_lost_connection_is_made_anew_and_numbers_and_times_go_on(camera, watcher_of, caplog):
