@@ -133,7 +133,7 @@ class Client:
             ConfigError: It has no such model, or one that cannot be called like this.
             Interrupted: `request_stop` was called.
         """
-        connection = Connection(self._address, self._options.timeout_s)
+        connection = Connection(self._address, _OPENING_S)  # a call's own limit may be short
         connection.open()
         try:
             patience_s = min(_OPENING_S, self._options.patience_s)
