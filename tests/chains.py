@@ -72,13 +72,13 @@ def heavy_squares(outputs: Any, meta: Any) -> Any:
     """Find the squares, and much to say of each."""
     made = squares(outputs, meta)
     for place in made["squares"]:
-        place["note"] = "n" * (60 << 10)
+        place["note"] = "n" * (15 << 10)
     return made
 
 
 def light(record: Any) -> Any:
     """Leave out what was said of the squares, in some time."""
-    pause(0.3)
+    pause(0.1)
     for place in record["squares"]:
         del place["note"]
     return record

@@ -336,14 +336,17 @@ def test_memory_does_not_grow_with_the_number_of_items_and_parts(tmp_path) -> No
         assert resident() - before < 16 << 20
 
 
-def test_memory_does_not_grow_with_the_size_of_facts(tmp_path) -> None:
-    """20 items of 30 MiB of facts: there is never room for all."""
+def test_memory_does_not_grow_with_the_size_of_facts(tmp_path, monkeypatch) -> None:
+    """40 items of 7 MiB of facts, and a quarter of the usual room: there is never any for all."""
+    monkeypatch.setattr("gepipe.pipeline.chainrun._NBYTES", 16 << 20)
+    monkeypatch.setattr("gepipe.pipeline.passages._JOIN_NBYTES", 8 << 20)
+    monkeypatch.setattr("gepipe.pipeline.fan._CLOSED_AFTER_NBYTES", 4 << 20)
     (path,) = files(tmp_path / "in", [[50] * 500])
     post = [Python("tests.chains:grey"), Gather(), Python("tests.chains:light")]
     spec = chain(tmp_path, batch=1, parts=8, find="tests.chains:heavy_squares", post=post)
     before, most = resident(), 0
     with gepipe.Pipeline(spec) as pipeline:
-        results = pipeline.run([path] * 20)
+        results = pipeline.run([path] * 40)
         done = threading.Event()
 
         def look() -> None:
@@ -359,8 +362,8 @@ def test_memory_does_not_grow_with_the_size_of_facts(tmp_path) -> None:
             done.set()
             looking.join()
 
-    assert [[part["grey"] for part in each] for each in made] == [[50] * 500] * 20
-    assert most - before < 448 << 20
+    assert [[part["grey"] for part in each] for each in made] == [[50] * 500] * 40
+    assert most - before < 192 << 20  # 130 MiB; without any limit, 250
 
 
 def resident() -> int:
