@@ -187,7 +187,7 @@ def test_run_killed_at_a_random_moment_is_resumed_byte_equal(tmp_path, undisturb
         if kills < 2:
             pause(rng.uniform(0.15, 1.0))
         else:
-            process.wait(60)
+            process.wait(120)
         family = family_of(process.pid)
         process.kill()
         code, text = finished(process)

@@ -300,7 +300,7 @@ def test_closing_finishes_what_is_there(serve, tmp_path) -> None:
     answers = serve(looking(chain(tmp_path, profile={"queue": 10}), slowly))
     tokens = [answers.ask(picture([SLOW, n])) for n in range(4)]
 
-    answers.service.close(30.0)
+    answers.service.close(60.0)
 
     assert answers.wait(*tokens) == [expected([SLOW, n]) for n in range(4)]
     (late,) = answers.wait(answers.ask(picture([1])))
