@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,7 +50,7 @@ def texts(name: str, rows: list[bytes]) -> grpc.InferInput:
 
 def over_grpc(server: Server, model: str, name: str, rows: list[bytes]) -> list[Any]:
     client = grpc.InferenceServerClient(f"127.0.0.1:{server.ports['grpc']}")
-    result = client.infer(model, [texts(name, rows)], client_timeout=60)
+    result = client.infer(model, [texts(name, rows)], client_timeout=120)
     client.close()
     return records(result)
 
@@ -61,7 +63,7 @@ def over_http(server: Server, model: str, name: str, rows: list[bytes]) -> list[
     headers = {"Inference-Header-Content-Length": str(len(head)), "Connection": "close"}
     url = f"http://127.0.0.1:{server.ports['http']}/v2/models/{model}/infer"
     request = urllib.request.Request(url, head + data, headers)
-    with urllib.request.urlopen(request, timeout=60) as reply:
+    with urllib.request.urlopen(request, timeout=120) as reply:
         (output,) = json.load(reply)["outputs"]
     return [json.loads(each) for each in output["data"]]
 
@@ -83,7 +85,7 @@ class Client:
     def ask(self, model: str, *rows: bytes, **more: Any) -> tuple[int, Any]:
         number = len(self.given)
         self.given[number] = None
-        more = {"client_timeout": 100, **more}
+        more = {"client_timeout": 150, **more}
         return number, self.library.async_infer(
             model, [texts(self._name, list(rows))], partial(self._take, number), **more
         )
@@ -94,7 +96,7 @@ class Client:
             self.order.append(number)
             self._changed.notify_all()
 
-    def wait(self, *calls: tuple[int, Any], deadline_s: float = 60.0) -> list[Any]:
+    def wait(self, *calls: tuple[int, Any], deadline_s: float = 150.0) -> list[Any]:
         wanted = [number for number, _ in calls] or list(self.given)
         with self._changed:
             assert self._changed.wait_for(
@@ -124,6 +126,19 @@ def stub_of(server: Server, model: str) -> int:
 def workers_of(server: Server, model: str) -> set[int]:
     """Return the worker processes behind a model: children of its fork server."""
     return {child for each in children_of(stub_of(server, model)) for child in children_of(each)}
+
+
+@contextmanager
+def held(*workers: int) -> Iterator[None]:
+    """Stop processes of models, so that what is asked meanwhile waits until they are let go."""
+    for worker in workers:
+        os.kill(worker, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for worker in workers:
+            with suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGCONT)
 
 
 def memory_mib(pid: int) -> float:

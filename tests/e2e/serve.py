@@ -43,7 +43,7 @@ class Serve:
     def text(self) -> str:
         return self.said.read_text()
 
-    def wait_for(self, text: str, deadline_s: float = 60) -> str:
+    def wait_for(self, text: str, deadline_s: float = 120) -> str:
         def found() -> bool:
             assert text in self.text or self.process.poll() is None, self.text
             return text in self.text
@@ -78,7 +78,7 @@ class Serve:
         return list(Path("/dev/shm").glob(f"{self.prefix}*"))
 
     def ask(self, port: int, path: str, body: object = None) -> tuple[int, dict]:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
         try:
             connection.request(
                 "GET" if body is None else "POST",
@@ -109,7 +109,7 @@ class Serve:
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(60)
+        return self.process.wait(120)
 
     def close(self) -> None:
         if self.process.poll() is None:

@@ -89,7 +89,7 @@ def test_a_film_of_an_odd_size_plays_to_its_end(tmp_path: Path) -> None:
             start_new_session=True,
         )
         try:
-            seen = site.seen.get(timeout=60)
+            seen = site.seen.get(timeout=200)
         finally:
             os.killpg(browser.pid, signal.SIGKILL)
             browser.wait()

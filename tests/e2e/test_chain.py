@@ -59,7 +59,7 @@ def folder(tmp_path):
 def gepipe(*args: object, **more) -> subprocess.CompletedProcess[str]:
     command = [*GEPIPE, *map(str, args)]
     return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False, **more
+        command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False, **more
     )
 
 
@@ -78,7 +78,7 @@ def test_a_run_that_is_ended_goes_on_where_it_stopped(folder, signum) -> None:
     process = begun(folder)
     family = family_of(process.pid)
     os.kill(process.pid, signum)
-    process.communicate(timeout=60)
+    process.communicate(timeout=200)
     wait_until(lambda: not any(map(is_alive, family)))
     some = (folder / "out.jsonl").read_bytes()
 

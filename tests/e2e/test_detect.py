@@ -206,7 +206,7 @@ def test_a_triton_server_gives_the_same_lines_in_both_layouts(triton_kit, tmp_pa
             served = tmp_path / f"{layout}.jsonl"
             words = ["run", "pipelines/detect.yaml", "--via", url, "--output", str(served)]
             named = ["--set", f"name=detect_{layout}", "--set", lines]
-            subprocess.run([*GEPIPE, *words, *named], check=True, timeout=100)
+            subprocess.run([*GEPIPE, *words, *named], check=True, timeout=200)
             assert served.read_bytes() == (tmp_path / "local.jsonl").read_bytes()
         server.stop(10, bell)
 
@@ -225,7 +225,7 @@ def test_a_killed_run_is_resumed_to_what_one_run_makes(tmp_path):
     running.send_signal(signal.SIGKILL)
     running.wait()
 
-    done = subprocess.run([*command, "--output", str(output), "--resume"], check=True, timeout=100)
+    done = subprocess.run([*command, "--output", str(output), "--resume"], check=True, timeout=200)
 
     assert done.returncode == 0
     assert len(results(output)) == 40

@@ -91,7 +91,7 @@ def test_a_damaged_video_ends_with_3_and_its_other_frames_are_there(tmp_path):
     done = subprocess.run(
         [*GEPIPE, "run", "pipelines/detect-video.yaml", "--input", str(broken), "--output",
          str(tmp_path / "r.jsonl"), "--set", "source.videos.every=20", "--set", LINES, "--json"],
-        check=False, capture_output=True, text=True, timeout=120,
+        check=False, capture_output=True, text=True, timeout=200,
     )  # fmt: skip
 
     summary = json.loads(done.stdout)

@@ -135,7 +135,7 @@ def install(project: str, folder: Path) -> None:
 def run_python(code: str, folder: Path, env: dict[str, str], stdin: str = "") -> str:
     done = subprocess.run(
         [sys.executable, "-c", code],
-        cwd=folder, env=env, input=stdin, capture_output=True, text=True, timeout=100, check=False,
+        cwd=folder, env=env, input=stdin, capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
     assert not done.returncode, f"{code}\n{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -321,7 +321,7 @@ def test_the_readme_shows_what_a_run_says(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", "from gepipe.cli.app import main; main()", "run",
          "pipelines/classify.yaml", "--output", str(tmp_path / "classify.jsonl")],
-        cwd=ROOT, capture_output=True, text=True, timeout=100, check=True,
+        cwd=ROOT, capture_output=True, text=True, timeout=200, check=True,
     )  # fmt: skip
 
     said, table = done.stderr.splitlines(), done.stdout.splitlines()

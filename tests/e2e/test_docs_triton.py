@@ -53,7 +53,7 @@ def _environment() -> dict[str, str]:
 def _shell(command: str, folder: Path) -> str:
     done = subprocess.run(
         ["sh", "-c", command],
-        cwd=folder, env=_environment(), capture_output=True, text=True, timeout=110, check=False,
+        cwd=folder, env=_environment(), capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
     assert not done.returncode, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -87,14 +87,14 @@ def place(
         )  # fmt: skip
     try:
         wait_until(
-            lambda: "Ctrl-C" in (folder / "said").read_text() or server.poll() is not None, 90
+            lambda: "Ctrl-C" in (folder / "said").read_text() or server.poll() is not None, 150
         )
         text = (folder / "said").read_text()
         assert server.poll() is None, text
         yield Place(folder, {port: re.findall(where, text)[0] for port, where in PORTS.items()})
     finally:
         server.terminate()
-        assert server.wait(60) == 0, (folder / "said").read_text()
+        assert server.wait(120) == 0, (folder / "said").read_text()
 
 
 def test_the_last_of_the_ten_lines_get_what_the_job_got(place: Place) -> None:

@@ -74,7 +74,7 @@ def gepipe(place, *arguments, **extra):
         [*GEPIPE, *arguments],
         cwd=place,
         env=plain_environment(GEPIPE_CACHE=str(place / "cache"), **extra),
-        capture_output=True, text=True, timeout=100, check=False,
+        capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def test_a_signal_ends_atc_and_leaves_nothing(place, cann, number):
         atc = wait_until(lambda: family_of(process.pid) - {process.pid})
         wait_until((place / "cache/models/logs").exists)
         process.send_signal(number)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=200)
 
     assert process.returncode == 130
     assert f"stopped by {number.name}" in said

@@ -84,7 +84,7 @@ def test_a_camera_that_comes_back_is_seen_again(tmp_path: Path) -> None:
         thread.start()
         wait_until(lambda: job.done >= 20)
     with camera(port):
-        thread.join(60)
+        thread.join(120)
     assert not thread.is_alive()
 
     results = [json.loads(line)["result"] for line in out.read_text().splitlines()]

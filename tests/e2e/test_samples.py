@@ -123,7 +123,7 @@ def test_concurrent_fetches_into_an_empty_folder_agree(tmp_path):
     command = [sys.executable, "-c", code, str(tmp_path)]
 
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    said = [process.communicate(timeout=60)[0] for process in running]
+    said = [process.communicate(timeout=200)[0] for process in running]
 
     assert said == ["10\n"] * 3
     assert not list(tmp_path.rglob(".part-*"))
@@ -141,7 +141,7 @@ def test_finding_samples_in_place_imports_nothing_heavy(samples):
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=200,
     )
 
     assert done.stdout == "[]\n"
@@ -154,7 +154,7 @@ def wheel(samples, tmp_path_factory):  # noqa: ARG001 - models and media must li
         pytest.skip("not in a checkout")
     folder = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(folder), "."]
-    subprocess.run(pip, cwd=ROOT, capture_output=True, check=True, timeout=110)
+    subprocess.run(pip, cwd=ROOT, capture_output=True, check=True, timeout=200)
     (built,) = folder.glob("*.whl")
     return built
 
@@ -191,7 +191,7 @@ def test_the_wheel_works_without_the_checkout(wheel, tmp_path):
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=200,
     )
 
     where, found, destination = done.stdout.split()

@@ -66,7 +66,7 @@ def _answer(server: Server, model: str, name: str) -> Any:
         "inputs": [{"name": name, "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}],
     }
     url = f"http://127.0.0.1:{server.ports['http']}/v2/models/{model}/infer"
-    with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=30) as reply:
+    with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=120) as reply:
         return json.loads(reply.read())["outputs"][0]["data"]
 
 

@@ -10,7 +10,6 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -28,6 +27,7 @@ from gepipe.triton.control import ControlError
 from gepipe.triton.ports import free_ports
 from gepipe.triton.runs import new_run
 from gepipe.triton.server import Server
+from tests.served import held
 from tests.support import (
     children_of,
     doubling_model,
@@ -259,7 +259,7 @@ def infer(server: Server, model: str, outputs=(), parameters=None, /, **inputs) 
     else:
         asked["parameters"]["binary_data_output"] = True
     head = json.dumps(asked).encode()
-    connection = http.client.HTTPConnection("127.0.0.1", server.ports["http"], timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", server.ports["http"], timeout=200)
     try:
         connection.request(
             "POST",
@@ -302,7 +302,7 @@ def rows(count: int, first: float = 0) -> np.ndarray:
 def metric(server: Server, name: str, **labels: str) -> float:
     """Return the sum of a metric's values that bear all the labels."""
     url = f"http://127.0.0.1:{server.ports['metrics']}/metrics"
-    with urllib.request.urlopen(url, timeout=60) as page:
+    with urllib.request.urlopen(url, timeout=200) as page:
         lines = page.read().decode().splitlines()
     wanted = [f'{key}="{value}"' for key, value in labels.items()]
     return sum(
@@ -326,19 +326,6 @@ def worker_of(server: Server, instance: str) -> int:
     """Return the one process that has an instance's model open."""
     (worker,) = workers_of(server, instance)
     return worker
-
-
-@contextmanager
-def held(*workers: int) -> Iterator[None]:
-    """Stop processes of models, so that what is asked meanwhile waits until it is let go."""
-    for worker in workers:
-        os.kill(worker, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for worker in workers:
-            with suppress(ProcessLookupError):
-                os.kill(worker, signal.SIGCONT)
 
 
 def wait_waiting(server: Server, model: str, count: int) -> None:
@@ -412,7 +399,7 @@ def over_grpc(server: Server, model: str, **inputs: np.ndarray) -> grpc.InferRes
         tensors.append(grpc.InferInput(name, list(array.shape), kind))
         tensors[-1].set_data_from_numpy(array)
     try:
-        return client.infer(model, tensors, client_timeout=60)
+        return client.infer(model, tensors, client_timeout=200)
     finally:
         client.close()
 
@@ -555,10 +542,10 @@ def test_request_that_was_cancelled_is_not_tried_again(server, repository) -> No
     wait_until(repository.folder.with_name("begun").exists)
     call.cancel()
     for _ in range(4):  # the server has heard of it when it has answered what came later
-        client.infer("bare", [tensor], client_timeout=60)
+        client.infer("bare", [tensor], client_timeout=200)
     os.kill(worker_of(server, "given_up_0_0"), signal.SIGKILL)
 
-    assert "CANCELLED" in told.get(timeout=60).status()
+    assert "CANCELLED" in told.get(timeout=200).status()
     client.close()
     cancelled = {"model": "given_up", "kind": "cancelled"}
     wait_until(lambda: metric(server, "gepipe_failures_total", **cancelled) == 1)

@@ -20,13 +20,13 @@ from gepipe.spec.load import load, loads
 from gepipe.triton.kit import Kit
 from gepipe.triton.server import Server
 from tests.chains import BROKEN, SIDE, mean_model, picture
-from tests.served import Client, metric, over_grpc, over_http, serving, workers_of
-from tests.support import ROOT, pause, wait_until
+from tests.served import Client, held, metric, over_grpc, over_http, serving, workers_of
+from tests.support import ROOT, wait_until
 
 PAGES = ROOT / "samples/media/pages"
 PHOTOS = ROOT / "samples/media/photos"
-#: A grey that takes a while to look at.
-SLOW = 77
+#: Greys that take a while to look at: part of a second, and until a gate is open.
+SLOW, HELD = 77, 250
 
 OPS = f'''
 import os
@@ -42,10 +42,13 @@ def squares(outputs, meta):
 
 
 def look(picture, meta):
-    """Say who looks at squares; some take a while."""
-    (Path(__file__).parent / f"looker-{{os.getpid()}}").touch()
+    """Take a while over some squares, and say who looks at those that are held."""
     if int(picture[0, 0, 0]) == {SLOW}:
         threading.Event().wait(0.4)
+    if int(picture[0, 0, 0]) == {HELD}:
+        Path(f"GATE-{{os.getpid()}}").touch()
+        while not Path("GATE").exists():
+            threading.Event().wait(0.01)
     return picture
 
 
@@ -85,7 +88,7 @@ stages:
 def repository(tmp_path_factory) -> Path:
     tmp = tmp_path_factory.mktemp("chains")
     mean_model(tmp / "m.onnx")
-    (tmp / "ops.py").write_text(OPS)
+    (tmp / "ops.py").write_text(OPS.replace("GATE", str(tmp / "gate")))
     models = tmp / "models"
     for name, queue, threads in (("squares", 1000, 2), ("narrow", 2, 1)):
         text = SQUARES.format(name=name, queue=queue, threads=threads, folder=tmp)
@@ -110,6 +113,31 @@ def client(server) -> Iterator[Client]:
     made = Client(server, "IMAGE")
     yield made
     made.library.close()
+
+
+@pytest.fixture
+def gate(repository) -> Iterator[Path]:
+    """Return a file that is to be written when the squares that are held may pass."""
+    path = repository.with_name("gate")
+    yield path
+    for file in path.parent.glob("gate*"):
+        file.unlink()
+
+
+def lookers(gate: Path) -> set[int]:
+    """Return the processes that have come to a square that is held."""
+    return {int(path.name.partition("-")[2]) for path in gate.parent.glob("gate-*")}
+
+
+def settle(client: Client, server: Server) -> None:
+    """Wait until all that the narrow model has answered so far is counted.
+
+    What is answered later is not counted earlier, and nothing else asks it for what is no picture.
+    """
+    kinds = partial(metric, server, "gepipe_failures_total", model="narrow", kind="not_an_image")
+    before = kinds()
+    client.wait(client.ask("narrow", b"no picture"))
+    wait_until(lambda: kinds() > before)
 
 
 @pytest.fixture(autouse=True)
@@ -145,7 +173,7 @@ def command(*words: str | Path) -> subprocess.CompletedProcess[str]:
 def run(python: str | Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [python, "-c", "from gepipe.cli.app import main; main()", *map(str, words)],
-        capture_output=True, text=True, timeout=120, check=False, cwd=ROOT,
+        capture_output=True, text=True, timeout=200, check=False, cwd=ROOT,
     )  # fmt: skip
 
 
@@ -301,25 +329,26 @@ def test_killed_workers_of_any_model_cost_no_answer(client, server) -> None:
     wait_until(lambda: restarts() - before == len(victims))
 
 
-def test_a_worker_killed_over_a_part_costs_no_answer(client, server, repository) -> None:
-    calls = [client.ask("squares", picture([SLOW, n])) for n in range(8)]
-    pause(0.3)
-    lookers = {
-        int(path.name.partition("-")[2]) for path in (repository / "squares/1").rglob("looker-*")
-    } & workers_of(server, "squares")
-    for looker in lookers:
-        os.kill(looker, signal.SIGKILL)
+def test_a_worker_killed_over_a_part_costs_no_answer(client, server, gate) -> None:
+    calls = [client.ask("squares", picture([HELD, n])) for n in range(8)]
+    wait_until(lambda: lookers(gate))
+    victims = lookers(gate) & workers_of(server, "squares")
+    for victim in victims:
+        os.kill(victim, signal.SIGKILL)
+    gate.touch()
 
-    assert client.wait(*calls) == [[greys(SLOW, n)] for n in range(8)]
-    assert lookers
+    assert client.wait(*calls) == [[greys(HELD, n)] for n in range(8)]
+    assert victims
 
 
 def test_too_many_are_refused_before_any_model_has_seen_them(client, server) -> None:
     rows = partial(metric, server, "gepipe_rows_total", model="narrow")
     failures = partial(metric, server, "gepipe_failures_total", model="narrow", kind="overloaded")
-    pause(0.2)
+    settle(client, server)
     before = rows(), failures()
-    calls = [client.ask("narrow", *[picture([n])] * 4) for n in range(60)]
+    with held(*workers_of(server, "narrow")):
+        calls = [client.ask("narrow", *[picture([n])] * 4) for n in range(60)]
+        wait_until(lambda: client.order)  # only a refusal can be answered now
 
     answers = client.wait(*calls)
 
@@ -330,43 +359,47 @@ def test_too_many_are_refused_before_any_model_has_seen_them(client, server) -> 
     assert good
     assert all(each == [greys(n)] * 4 for n, each in good)
     wait_until(lambda: failures() - before[1] == len(refused))
-    pause(0.2)
+    settle(client, server)
     assert rows() - before[0] >= 8 * len(good)  # each once as a picture, once as a square
 
 
-def test_a_request_whose_time_is_over_is_answered_while_parts_are_in_work(client) -> None:
-    slow = client.ask("narrow", picture([SLOW] * 6))
-    hasty = client.ask("narrow", picture([SLOW, 1]), timeout=150_000)
+def test_a_request_whose_time_is_over_is_answered_while_parts_are_in_work(client, gate) -> None:
+    slow = client.ask("narrow", picture([HELD] * 6))
+    wait_until(lambda: lookers(gate))
+    hasty = client.ask("narrow", picture([HELD, 1]), timeout=150_000)
 
     (error,) = client.wait(hasty)
     assert client.given[slow[0]] is None
+    gate.touch()
     assert error.status() == "StatusCode.UNAVAILABLE"
     assert error.message().endswith("expired: its time is over")
-    assert client.wait(slow) == [[greys(*[SLOW] * 6)]]
+    assert client.wait(slow) == [[greys(*[HELD] * 6)]]
 
 
-def test_what_a_client_gives_up_is_not_done(client, server) -> None:
+def test_what_a_client_gives_up_is_not_done(client, server, gate) -> None:
     cancelled = partial(metric, server, "gepipe_failures_total", model="narrow", kind="cancelled")
-    pause(0.2)
+    settle(client, server)
     before = cancelled(), metric(server, "gepipe_rows_total", model="narrow")
-    _, call = client.ask("narrow", picture([SLOW] * 30))
-    pause(0.3)  # its parts are in work: they take 12 s
+    _, call = client.ask("narrow", picture([HELD] * 30))
+    wait_until(lambda: lookers(gate))  # its parts are in work
     call.cancel()
 
     wait_until(lambda: cancelled() - before[0] == 1)
+    gate.touch()
     assert client.wait(client.ask("narrow", picture([9]))) == [[greys(9)]]
-    pause(0.2)
+    settle(client, server)
     assert metric(server, "gepipe_rows_total", model="narrow") - before[1] < 20
 
 
 def test_requests_in_work_are_answered_when_the_model_is_loaded_anew(
-    client, server, repository
+    client, server, repository, gate
 ) -> None:
-    calls = [client.ask("narrow", picture([SLOW, n])) for n in range(2)]
-    pause(0.2)
+    calls = [client.ask("narrow", picture([HELD, n])) for n in range(2)]
+    wait_until(lambda: server.waiting()["narrow"] == len(calls))
     model = repository / "narrow" / "1" / "model.py"
     model.write_text(model.read_text() + "# changed\n")
     server.control.load("narrow")
+    gate.touch()
 
-    assert client.wait(*calls) == [[greys(SLOW, n)] for n in range(2)]
+    assert client.wait(*calls) == [[greys(HELD, n)] for n in range(2)]
     assert client.wait(client.ask("narrow", picture([3]))) == [[greys(3)]]

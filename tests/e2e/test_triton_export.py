@@ -25,7 +25,7 @@ from gepipe.triton.bell import Bell
 from gepipe.triton.ports import free_ports
 from gepipe.triton.runs import new_run
 from gepipe.triton.server import Server
-from tests.support import jpeg, onnx_model, pause, wait_until
+from tests.support import jpeg, onnx_model, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / "samples/models/efficientnet_lite0.onnx"
@@ -92,7 +92,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 def gepipe(folder: Path, *words: str, expected: int = 0) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [*GEPIPE, *words], capture_output=True, text=True, timeout=100, cwd=folder, check=False
+        [*GEPIPE, *words], capture_output=True, text=True, timeout=200, cwd=folder, check=False
     )
     assert done.returncode == expected, done.stdout + done.stderr
     return done
@@ -168,6 +168,10 @@ class Served:
         for model in sorted(models, key=len, reverse=True):  # the ensemble comes last
             self._server.control.load(model)
 
+    def waiting(self, model: str) -> int:
+        """Return how many requests wait for a model."""
+        return self._server.waiting()[model]
+
 
 @pytest.fixture(scope="module")
 def server(triton_kit, place) -> Iterator[Served]:
@@ -204,7 +208,7 @@ def _curl(server: Served, name: str, file: Path) -> Any:
     spec = load(ROOT / "pipelines/classify.yaml", (f"name={name}",))
     line = curl_text(plan_export(spec), f"http://127.0.0.1:{server.ports['http']}", str(file))
     done = subprocess.run(
-        ["sh", "-c", line], capture_output=True, text=True, timeout=60, check=True
+        ["sh", "-c", line], capture_output=True, text=True, timeout=150, check=True
     )
     return json.loads(done.stdout)
 
@@ -337,7 +341,7 @@ def test_client_and_curl_get_what_a_run_writes(
         [sys.executable, str(client), *map(str, photos), "--url", url],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=True,
         cwd=tmp_path,
     )
@@ -363,7 +367,7 @@ def test_client_and_curl_tell_what_is_wrong_with_a_file(
         [sys.executable, str(client), "text.jpg", "absent.jpg", "good.jpg", "--url", url],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
         cwd=tmp_path,
     )
@@ -377,11 +381,14 @@ def test_client_and_curl_tell_what_is_wrong_with_a_file(
     assert "preprocess: not_an_image: " in answer["error"]
 
 
-def test_a_real_time_request_overtakes_in_the_steps_of_an_ensemble(triton_kit, place: Path) -> None:
-    slow = place / "slow.py"
+def test_a_real_time_request_overtakes_in_the_steps_of_an_ensemble(
+    place: Path, server: Served
+) -> None:
+    slow, gate = place / "slow.py", place / "gate"
     slow.write_text(
-        "import threading\nimport numpy as np\n\n\ndef head(blob):\n"
-        "    threading.Event().wait(0.4)\n    return np.frombuffer(blob, np.uint8)[:4]"
+        "import os\nimport threading\nimport numpy as np\n\n\ndef head(blob):\n"
+        f"    while not os.path.exists({str(gate)!r}):\n        threading.Event().wait(0.01)\n"
+        "    threading.Event().wait(0.2)\n    return np.frombuffer(blob, np.uint8)[:4]"
         ".astype(np.float32)\n"
     )
     text = BYTES_YAML.format(name="slow", infer="").replace("./ops.py:head", f"{slow}:head")
@@ -389,36 +396,30 @@ def test_a_real_time_request_overtakes_in_the_steps_of_an_ensemble(triton_kit, p
         "ops: [{python: './ops.py:tell'}]", "ops: []"
     )
     text = text.replace("batch_size: 4", "threads: 1")
-    repository = place / "slow_models"
-    path = place / "slow.yaml"
-    path.write_text(text.replace("profile: {queue: 1000}", "profile: latency"))
-    gepipe(place, "triton", "export", "slow.yaml", "slow_models")
-    ports = free_ports("127.0.0.1", {"http": 0, "grpc": 0, "metrics": 0})
-    with new_run() as run, Bell() as bell, Server(triton_kit, run, repository, ports) as running:
-        running.wait_live(bell)
-        for name in ("slow_preprocess", "slow_postprocess", "slow_inference", "slow"):
-            running.control.load(name)
-        url = f"http://127.0.0.1:{ports['http']}/v2/models/slow/infer"
-        order: list[str] = []
+    (place / "slow.yaml").write_text(text.replace("profile: {queue: 1000}", "profile: latency"))
+    server.load("slow")
+    url = f"http://127.0.0.1:{server.ports['http']}/v2/models/slow/infer"
+    order: list[str] = []
 
-        def send(name: str) -> None:
-            first = name == "real time"
-            tensor = {"name": "INPUT", "shape": [1, 1], "datatype": "BYTES", "data": ["abcd"]}
-            facts = {"realtime": first, "priority": 1 if first else 2}
-            body = json.dumps({"inputs": [tensor], "parameters": facts}).encode()
-            with urllib.request.urlopen(urllib.request.Request(url, body), timeout=60) as answer:
-                assert "outputs" in json.load(answer)
-            order.append(name)
+    def send(name: str) -> None:
+        first = name == "real time"
+        tensor = {"name": "INPUT", "shape": [1, 1], "datatype": "BYTES", "data": ["abcd"]}
+        facts = {"realtime": first, "priority": 1 if first else 2}
+        body = json.dumps({"inputs": [tensor], "parameters": facts}).encode()
+        with urllib.request.urlopen(urllib.request.Request(url, body), timeout=120) as answer:
+            assert "outputs" in json.load(answer)
+        order.append(name)
 
-        with ThreadPoolExecutor(9) as pool:
-            sent = [pool.submit(send, "bulk") for _ in range(8)]
-            pause(0.1)  # the bulk waits by now
-            sent.append(pool.submit(send, "real time"))
-            wait_until(lambda: running.waiting()["slow_preprocess"])
-            for each in sent:
-                each.result()
-        wait_until(lambda: not running.waiting()["slow_preprocess"])
-        running.stop(10, bell)
+    with ThreadPoolExecutor(9) as pool:
+        sent = [pool.submit(send, "bulk") for _ in range(8)]
+        wait_until(lambda: server.waiting("slow_preprocess") >= 5)  # the others may be taken
+        before = server.waiting("slow_preprocess")
+        sent.append(pool.submit(send, "real time"))
+        wait_until(lambda: server.waiting("slow_preprocess") > before)
+        gate.touch()
+        for each in sent:
+            each.result()
+    wait_until(lambda: not server.waiting("slow_preprocess"))
 
     assert sorted(set(order)) == ["bulk", "real time"]
     assert order.index("real time") <= 3  # behind what was taken before it came

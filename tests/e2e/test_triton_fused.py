@@ -31,13 +31,7 @@ from tests.served import (
     stub_of,
     workers_of,
 )
-from tests.support import (
-    ROOT,
-    doubling_model,
-    jpeg,
-    pause,
-    wait_until,
-)
+from tests.support import ROOT, doubling_model, jpeg, wait_until
 
 OPS = '''
 import os
@@ -55,6 +49,8 @@ def number_in(content):
         threading.Event().wait(0.01)
     if rest:
         word = rest
+    if word == "settle":
+        raise ItemError("settled", "on purpose")
     if not word.isdigit():
         raise ItemError("not_a_number", f"{word!r} is no number")
     return np.full(4, float(word), np.float32)
@@ -143,6 +139,17 @@ def gate(repository) -> Iterator[Path]:
     path.unlink(missing_ok=True)
 
 
+def settle(client: Client, server: Server, model: str) -> None:
+    """Wait until all that a model has answered so far is counted.
+
+    What is answered later is not counted earlier, and nothing else fails in this way.
+    """
+    settled = partial(metric, server, "gepipe_failures_total", model=model, kind="settled")
+    before = settled()
+    client.wait(client.ask(model, b"settle"))
+    wait_until(lambda: settled() > before)
+
+
 def held(client: Client, server: Server) -> list[tuple[int, Any]]:
     """Ask for as much as the narrow model works on at once, and return it when it has it."""
     calls = [client.ask("narrow", b"g 7") for _ in range(2)]
@@ -188,7 +195,7 @@ def test_many_quick_requests_leave_nothing_behind(server) -> None:
     def ask(count: int) -> None:
         client = grpc.InferenceServerClient(f"127.0.0.1:{server.ports['grpc']}")
         for _ in range(count):
-            client.infer("rows", [tensor], client_timeout=60)
+            client.infer("rows", [tensor], client_timeout=200)
         client.close()
 
     def ask_from_many(count: int) -> float:
@@ -279,7 +286,7 @@ def test_a_request_whose_time_is_over_is_answered(client, server, gate) -> None:
 
 def test_what_a_client_gives_up_is_not_done(client, server, gate) -> None:
     cancelled = partial(metric, server, "gepipe_failures_total", model="narrow", kind="cancelled")
-    pause(0.2)  # what earlier tests did is counted by now
+    settle(client, server, "narrow")
     before = cancelled(), metric(server, "gepipe_rows_total", model="narrow")
     slow = held(client, server)
     queued = [client.ask("narrow", b"1") for _ in range(2)]
@@ -291,12 +298,8 @@ def test_what_a_client_gives_up_is_not_done(client, server, gate) -> None:
     gate.touch()
     client.wait(*slow)
 
-    def rows() -> float:
-        return metric(server, "gepipe_rows_total", model="narrow") - before[1]
-
-    wait_until(lambda: rows() >= 2)
-    pause(0.2)  # the model counts every 50 ms
-    assert rows() == 2
+    settle(client, server, "narrow")
+    assert metric(server, "gepipe_rows_total", model="narrow") - before[1] == len(slow)
 
 
 def test_killed_workers_cost_no_answer(client, server) -> None:
@@ -315,7 +318,7 @@ def test_killed_workers_cost_no_answer(client, server) -> None:
 
 def test_metrics_say_what_was_done(client, server) -> None:
     of = partial(metric, server, model="numbers")
-    pause(0.2)  # what earlier tests did is counted by now
+    settle(client, server, "numbers")
     before = of("gepipe_rows_total"), of("gepipe_requests_total"), of("gepipe_batch_rows_sum")
     busy = of("gepipe_device_busy_seconds_total")
 
@@ -350,12 +353,12 @@ def test_each_card_of_a_model_has_its_own_metrics(client, server) -> None:
 
 def test_reloading_and_unloading_under_load_answer_everything(client, server, repository) -> None:
     calls = [client.ask("narrow", b"s %d" % n) for n in range(3)]
+    wait_until(lambda: server.waiting()["narrow"] + len(client.order) >= 3)
     model = repository / "narrow" / "1" / "model.py"
     model.write_text(model.read_text() + "# changed\n")
     server.control.load("narrow")
     calls += [client.ask("narrow", b"s %d" % n) for n in range(3, 6)]
-    pause(0.5)
-    wait_until(lambda: len(client.order) >= 3)
+    wait_until(lambda: {3, 4, 5} & set(client.order))  # the others have come with it
     server.control.unload("narrow")
 
     assert client.wait(*calls) == [numbers(n) for n in range(6)]

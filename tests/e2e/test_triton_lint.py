@@ -45,8 +45,8 @@ from tests.unit.triton.lint_table import (
 )
 
 GEPIPE = [sys.executable, "-c", "from gepipe.cli.app import main; main()"]
-START_S = 40.0
-LOAD_S = 40.0
+START_S = 120.0
+LOAD_S = 120.0
 HANGS_S = 4.0  # a model of these tests loads in a tenth of that
 ALL = (*ROWS, *CARDS)
 UNSERVED = (
@@ -304,7 +304,7 @@ def test_serve_refuses_what_only_a_model_file_tells(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
 

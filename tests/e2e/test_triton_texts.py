@@ -17,7 +17,8 @@ from tritonclient import grpc, http
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from tests.e2e.serve import Serve
-from tests.support import onnx_model
+from tests.served import held
+from tests.support import children_of, onnx_model, wait_until
 
 HEAD = """backend: "ge"
 parameters {{ key: "engine" value: {{ string_value: "onnxruntime" }} }}
@@ -155,7 +156,7 @@ def infer(server: Serve, module: Any, model: str, **inputs: Any) -> dict[str, np
 def over_http(server: Serve, model: str, tensors: Any) -> Any:
     """Send what Triton's client would, whose event loops stay open with the threads of a test."""
     body, length = http.InferenceServerClient.generate_request_body(tensors)
-    connection = HTTPConnection("127.0.0.1", server.http, timeout=60)
+    connection = HTTPConnection("127.0.0.1", server.http, timeout=200)
     try:
         head = {"Inference-Header-Content-Length": str(length), "Connection": "close"}
         connection.request("POST", f"/v2/models/{model}/infer", body, head)
@@ -213,21 +214,29 @@ def test_model_of_a_fixed_batch_is_padded_with_strings_that_it_takes(server, mod
     assert made["value"][:, 0].tolist() == list(range(count))
 
 
+def workers_of(server: Serve, model: str) -> set[int]:
+    """Return the processes that have a model open: children of its fork server."""
+    (stub,) = server.stubs(model)
+    return {worker for each in children_of(stub) for worker in children_of(each)}
+
+
+def told(server: Serve, name: str, model: str) -> float:
+    """Return what the server tells of a model by a metric."""
+    metrics = server.text.split("metrics http://")[1].split()[0].rstrip(",")
+    with urllib.request.urlopen(f"http://{metrics}", timeout=200) as page:
+        lines = page.read().decode().splitlines()
+    return sum(
+        float(line.rpartition(" ")[2])
+        for line in lines
+        if line.startswith(f"{name}{{") and f'model="{model}"' in line
+    )
+
+
 def merged_since(server: Serve, model: str, before: tuple[float, float] = (0, 0)) -> Any:
     """Return rows and executions since then."""
-    metrics = server.text.split("metrics http://")[1].split()[0].rstrip(",")
-    with urllib.request.urlopen(f"http://{metrics}", timeout=60) as page:
-        lines = page.read().decode().splitlines()
-
-    def value(name: str) -> float:
-        return sum(
-            float(line.rpartition(" ")[2])
-            for line in lines
-            if line.startswith(f"{name}{{") and f'model="{model}"' in line
-        )
-
-    found = value("gepipe_rows_total"), value("gepipe_batch_rows_count")
-    return found[0] - before[0], found[1] - before[1]
+    names = ("gepipe_rows_total", "gepipe_batch_rows_count")
+    rows, executions = (told(server, name, model) for name in names)
+    return rows - before[0], executions - before[1]
 
 
 @BOTH
@@ -241,8 +250,11 @@ def test_requests_of_other_lengths_are_merged_and_not_mixed_up(server, module) -
     ]  # fmt: skip
     before = merged_since(server, "merged")
 
-    with ThreadPoolExecutor(16) as pool:
-        answers = list(pool.map(lambda word: infer(server, module, "merged", word=word), asked))
+    with ThreadPoolExecutor(len(asked)) as pool:
+        with held(*workers_of(server, "merged")):
+            asking = [pool.submit(infer, server, module, "merged", word=word) for word in asked]
+            wait_until(lambda: told(server, "gepipe_open_requests", "merged") == len(asked))
+        answers = [each.result() for each in asking]
 
     for word, answer in zip(asked, answers, strict=True):
         assert answer["upper"].tolist() == [[text.upper().encode()] for (text,) in word]
