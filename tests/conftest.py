@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -25,6 +26,16 @@ settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("any machine")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Have tests that share a fixture of their file run in one process."""
+    if config.getoption("dist") != "load":
+        return None
+    from tests.scheduling import SharedFixtures
+
+    return SharedFixtures(config, log)
 
 
 def _servers() -> tuple[set[int], set[int]]:
