@@ -32,6 +32,7 @@ class TritonPythonModel:
     def finalize(self) -> None:
         """Close the model."""
         self._backend.close()
+        _serving("stub").leave(self)
 
 
 def _serving(name: str) -> Any:

@@ -24,7 +24,7 @@ from gepipe.serving.metrics import Metrics, OpenRequests, labels_of
 from gepipe.serving.replies import kind_of, reply_error
 from gepipe.serving.request import OpenRequest, rows_of, wants_realtime
 from gepipe.serving.service import Service
-from gepipe.serving.stub import settle
+from gepipe.serving.stub import leave, settle
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +105,7 @@ class Fused:
             self._outbox.put(None)
         for thread in self._threads:
             thread.join()
+        leave(self)
 
     # --- threads ----------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ server's own `nv_inference_queue_duration_us`.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -47,7 +48,6 @@ class Metrics:
             devices: The devices that the instance works on, each once.
         """
         self._labels = {**labels, "device": ",".join(map(str, devices))}
-        # The server drops a family to which nobody holds a reference.
         self._families: dict[str, Any] = {}
         self._requests = self._counter("requests_total", "requests, well answered or not")
         self._restarts = self._counter("restarts_total", "worker processes that were replaced")
@@ -100,12 +100,14 @@ class Metrics:
         return self._metric(name, text, "COUNTER", **labels)
 
     def _histogram(self, name: str, text: str, buckets: Sequence[float], **labels: str) -> Any:
-        return self._family(name, text, "HISTOGRAM").Metric(
-            labels={**self._labels, **labels}, buckets=[float(each) for each in buckets]
+        return _kept(
+            self._family(name, text, "HISTOGRAM").Metric(
+                labels={**self._labels, **labels}, buckets=[float(each) for each in buckets]
+            )
         )
 
     def _metric(self, name: str, text: str, type_: str, **labels: str) -> Any:
-        return self._family(name, text, type_).Metric(labels={**self._labels, **labels})
+        return _kept(self._family(name, text, type_).Metric(labels={**self._labels, **labels}))
 
     def _family(self, name: str, text: str, type_: str) -> Any:
         if name not in self._families:
@@ -127,7 +129,7 @@ class OpenRequests:
     def __init__(self, args: Mapping[str, str]) -> None:
         """Begin at none; `args` is what the server hands to `initialize`."""
         self._family = _new_family("open_requests", "requests taken and not answered", "GAUGE")
-        self._metric = self._family.Metric(labels=labels_of(args))
+        self._metric = _kept(self._family.Metric(labels=labels_of(args)))
         self._told = 0
         self._metric.set(0)  # one that was killed may have left another number
 
@@ -142,4 +144,15 @@ def _new_family(name: str, text: str, type_: str) -> Any:
     import triton_python_backend_utils as pb_utils
 
     kind = getattr(pb_utils.MetricFamily, type_)
-    return pb_utils.MetricFamily(name=f"gepipe_{name}", description=text, kind=kind)
+    return _kept(pb_utils.MetricFamily(name=f"gepipe_{name}", description=text, kind=kind))
+
+
+def _kept(thing: Any) -> Any:
+    """Return a family or a metric, which is never freed from now on.
+
+    Freed, it is removed from the server. That ends the server when another instance counts there:
+    the old version of a model that is replaced, or whose new version does not load. And freed at
+    the stub's end, it crashes the stub.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+    return thing

@@ -27,7 +27,7 @@ from gepipe.serving.replies import RowFailed, reply_error
 from gepipe.serving.request import wants_realtime
 from gepipe.serving.request_queue import RequestQueue
 from gepipe.serving.stageprocess import ROWS, StageProcess
-from gepipe.serving.stub import settle
+from gepipe.serving.stub import leave, settle
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,6 +74,7 @@ class Step(ABC):
         self._dispatcher.close(self._interrupt)
         for process in self._processes:
             process.close()
+        leave(self)
 
     # --- what the steps differ in -----------------------------------------------------------------
 

@@ -76,6 +76,24 @@ class TritonPythonModel:
     def execute(self, requests):
         return []
 """
+COUNTING = """
+import triton_python_backend_utils as pb_utils
+from gepipe.serving.metrics import Metrics, labels_of
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.metrics = Metrics(labels_of(args), [0])
+        Metrics(labels_of(args), [0])  # of another instance, which ends
+
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            self.metrics.executed(0, 1, wait_s=0.01, took_s=0.01, busy_s=0.01)
+            x = pb_utils.get_input_tensor_by_name(request, "x").as_numpy()
+            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("y", x + 1)]))
+        return answers
+"""
 TENSORS = """
 max_batch_size: 4
 input [ { name: "x" data_type: TYPE_FP64 dims: [ 2 ] } ]
@@ -325,6 +343,21 @@ def test_a_server_that_ends_again_and_again_is_given_up(serve) -> None:
     assert subject.text.count("starting a server again in 8 s") == 1
     assert subject.text.rstrip().splitlines()[-1].startswith("error: tritonserver: ")
     assert subject.regions() == []
+
+
+def test_an_instance_counts_on_when_another_that_counted_the_same_has_ended(
+    serve, repository
+) -> None:
+    (repository / "one" / "1" / "model.py").write_text(COUNTING)
+    subject = serve()
+
+    for value in range(20):
+        assert subject.infer("one", value) == value + 1
+
+    text = subject.control.metrics(metrics_port(subject))
+    (rows,) = re.findall(r'gepipe_rows_total\{[^}]*model="one"[^}]*\} (\d+)', text)
+    assert int(rows) == 20
+    assert subject.stop() == 0
 
 
 def test_a_taken_port_is_found_before_anything_starts(serve) -> None:
