@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from xdist.scheduler import LoadScopeScheduling
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 #: What the tests of a file share, such as a server: it takes seconds to make.
 _SHARED = '@pytest.fixture(scope="module")'
-_ROOT = Path(__file__).parent.parent
 
 
 class SharedFixtures(LoadScopeScheduling):
@@ -17,9 +19,9 @@ class SharedFixtures(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return file if _shares(file) else nodeid
+        return file if _shares(self.config.rootpath / file) else nodeid
 
 
 @cache
-def _shares(file: str) -> bool:
-    return _SHARED in (_ROOT / file).read_text(encoding="utf-8")
+def _shares(file: Path) -> bool:
+    return _SHARED in file.read_text(encoding="utf-8")
