@@ -171,7 +171,11 @@ class PostBody:
                 raise NanError("nan", f"{text}; set `nan: keep` or `nan: warn` to pass it on")
             if not self._warned:
                 self._warned = True
-                log.warning("%s (nan: warn); further items are not reported", text)
+                log.warning(
+                    "%s and is passed on (nan: warn); later ones are not reported; "
+                    "`nan: fail` names the inputs",
+                    text,
+                )
 
 
 def _hand_over(buffer: SharedBuffer, reader: Any) -> None:
