@@ -37,7 +37,7 @@ from gepipe.serving.state import ServingState
 
 if TYPE_CHECKING:
     from gepipe.runtime.events import Role
-    from gepipe.runtime.memory import Shapes
+    from gepipe.runtime.memory import Shapes, SharedBuffer
     from gepipe.runtime.options import Crew, SlotPlan
 
 log = logging.getLogger(__name__)
@@ -53,6 +53,7 @@ class LegPlan:
         stage: Named where an item is refused.
         queue: Items of a class that may wait; more are refused.
         max_wait_s: How long a batch that is not full waits for more although a device is free.
+        memory: What payloads point into, if they do.
     """
 
     crews: Mapping[Role, Crew]
@@ -60,6 +61,7 @@ class LegPlan:
     stage: str
     queue: int
     max_wait_s: float = 0.0
+    memory: SharedBuffer | None = None
 
 
 class Leg:
@@ -286,6 +288,8 @@ class Leg:
             return
         for worker in list(self._workforce.waiting):
             self._workforce.attach(worker, *self._links)
+            if worker.role == "pre" and self._plan.memory is not None:
+                self._workforce.lend(worker, self._plan.memory)
             yield WorkerReady(worker)
 
     def _open(self, info: ModelInfo) -> None:

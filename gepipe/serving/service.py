@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gepipe.errors import ClosedError
@@ -16,7 +17,7 @@ from gepipe.pipeline.preload import PRELOAD
 from gepipe.runtime.forkserver import start_server
 from gepipe.serving.chain import ServedChain
 from gepipe.serving.leg import Leg, LegPlan
-from gepipe.serving.payloads import PayloadReader, to_payload
+from gepipe.serving.payloads import PayloadMemory, PayloadReader, to_payload
 from gepipe.serving.snapshot import Executed, ServiceStatistics
 from gepipe.spec.profile import QUEUE, complete
 
@@ -76,6 +77,7 @@ class Service:
         self.devices: tuple[int, ...] = ()
         self._spec = spec
         self._route: _Route | None = None
+        self._memory: PayloadMemory | None = None
 
     def start(self) -> ModelInfo:
         """Start the workers and wait until all are ready.
@@ -93,8 +95,14 @@ class Service:
         self.devices = tuple(
             options.device for start in planned.starts for options in start.engines
         )
-        self._route = _route_of(planned)
-        info = self._route.start()
+        if len(planned.legs) == 1:  # in a chain, payloads outlive the first pre stage
+            self._memory = PayloadMemory()
+        self._route = _route_of(planned, self._memory)
+        try:
+            info = self._route.start()
+        except BaseException:
+            self.close(0.0)
+            raise
         return replace(info, notes=(*planned.notes, *info.notes))
 
     def submit(
@@ -118,9 +126,12 @@ class Service:
             What to cancel it by.
         """
         deadline = math.inf if deadline_s is None else time.monotonic() + deadline_s
-        return self._started().submit(
-            to_payload(payload), realtime=realtime, deadline=deadline, answer=answer
-        )
+        route, given = self._started(), to_payload(payload)
+        if self._memory is not None:
+            given, place = self._memory.put(given)
+            if place is not None:
+                answer = partial(self._answered, place, answer)
+        return route.submit(given, realtime=realtime, deadline=deadline, answer=answer)
 
     def cancel(self, token: int) -> None:
         """Say that an answer is not wanted any more; it is answered as `cancelled`, if not yet."""
@@ -152,6 +163,8 @@ class Service:
         """
         if self._route is not None:
             self._route.close(drain_s)
+        if self._memory is not None:
+            self._memory.close()
 
     def __enter__(self) -> Self:
         return self
@@ -159,13 +172,20 @@ class Service:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
+    def _answered(
+        self, place: int, answer: Callable[[bytes | Failure], None], result: bytes | Failure
+    ) -> None:
+        assert self._memory is not None
+        self._memory.drop(place)
+        answer(result)
+
     def _started(self) -> _Route:
         if self._route is None:
             raise ClosedError("this service is not started")
         return self._route
 
 
-def _route_of(planned: Plan) -> _Route:
+def _route_of(planned: Plan, memory: PayloadMemory | None) -> _Route:
     # One slot more for each device, so that each class can leave one to the other.
     wider = replace(
         planned,
@@ -177,4 +197,5 @@ def _route_of(planned: Plan) -> _Route:
         return ServedChain(wider, PayloadReader(), encode_json, queue, max_wait_s)
     crews = make_crews(first, planned.starts[0], PayloadReader(), encode_json)
     stage = first.infer.name
-    return Leg(LegPlan(crews, lambda info: wider.slots(0, info), stage, queue, max_wait_s))
+    buffer = memory.buffer if memory is not None else None
+    return Leg(LegPlan(crews, lambda info: wider.slots(0, info), stage, queue, max_wait_s, buffer))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import threading
 import time
@@ -17,6 +18,7 @@ import gepipe
 from gepipe.errors import ClosedError, ConfigError, ItemError, WorkerStartError
 from gepipe.io.failures import Failure
 from gepipe.ops.user import Python
+from gepipe.serving import payloads
 from gepipe.serving.service import Service
 from gepipe.spec.model import PipelineSpec
 from tests.answers import Answers
@@ -44,6 +46,14 @@ def number_in(content: bytes) -> np.ndarray:
         return np.full(4, float(content), np.float32)
     except ValueError:
         raise ItemError("not_a_number", f"{content!r} is no number") from None
+
+
+def ends_of(content: bytes) -> np.ndarray:
+    """Return the row of a number that stands at both ends of a text."""
+    first, *_, last = content.split()
+    if first != last:
+        raise ItemError("mixed_up", f"{first!r} is not {last!r}")
+    return number_in(first)
 
 
 class Gate:
@@ -119,6 +129,37 @@ def test_items_of_many_threads_are_never_mixed_up(serve):
 
     assert answers.wait(*expected) == list(expected.values())
     assert len(expected) == 1000
+
+
+@pytest.mark.parametrize("room", [payloads._MEMORY, 1 << 20])
+def test_large_items_are_never_mixed_up(serve, monkeypatch, room):
+    monkeypatch.setattr(payloads, "_MEMORY", room)
+    answers = serve(pre=(ends_of,), queue=1000)
+    expected: dict[int, int] = {}
+    unwanted: list[int] = []
+    sizes = random.Random(4)
+
+    def ask(first: int) -> None:
+        for number in range(first, first + 50):
+            text = b"%d%*d" % (number, sizes.randint(15_000, 600_000), number)
+            token = answers.ask(text)
+            if number % 7 == 3:
+                unwanted.append(token)
+                answers.service.cancel(token)
+            else:
+                expected[token] = 2 * number + 1
+
+    threads = [threading.Thread(target=ask, args=(first,)) for first in range(0, 200, 50)]
+    for thread in threads:
+        thread.start()
+    os.kill(workers_of(answers.service, "pre")[0], signal.SIGKILL)
+    for thread in threads:
+        thread.join()
+
+    assert answers.wait(*expected) == list(expected.values())
+    for answer in answers.wait(*unwanted):
+        assert isinstance(answer, float) or answer.kind == "cancelled"
+    assert not len(answers.service._memory._arena)
 
 
 def test_a_bad_item_fails_alone(serve):
