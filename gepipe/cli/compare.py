@@ -15,6 +15,8 @@ Examples:
     gepipe compare classify.yaml --limit 200 --tolerance 0.02
 
     gepipe compare classify.yaml --model-a model.onnx --model-b model.om
+
+    gepipe compare classify.yaml --batch-a 8 --batch-b 1
 """
 
 
@@ -44,7 +46,23 @@ def compare(  # noqa: PLR0913, PLR0917 - one an option
     ] = None,
     backend_b: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Second engine; by default ge, or by --model-b."),
+        typer.Option(
+            metavar="NAME",
+            help="Second engine; by default ge, by --model-b, or the first where batches differ.",
+        ),
+    ] = None,
+    batch_a: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="First batch size, the file's by default."),
+    ] = None,
+    batch_b: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Second batch size, the file's by default; 1 tells whether results depend on "
+            "what shares a batch: --batch-b 1",
+        ),
     ] = None,
     tolerance: Annotated[
         float,
@@ -66,7 +84,7 @@ def compare(  # noqa: PLR0913, PLR0917 - one an option
     ] = 0.98,
     json: Json = False,
 ) -> None:
-    """Run the same inputs through ONNX Runtime and through the NPU, and compare.
+    """Run the same inputs through ONNX Runtime and the NPU, or in two batch sizes, and compare.
 
     Exit code 0: outputs and results are within the thresholds. 3: they are not.
     """
@@ -75,6 +93,6 @@ def compare(  # noqa: PLR0913, PLR0917 - one an option
 
     request = CompareRequest(
         file, tuple(overrides or ()), tuple(inputs or ()), limit, model_a, model_b, backend_a,
-        backend_b, tolerance, agreement,
+        backend_b, batch_a, batch_b, tolerance, agreement,
     )  # fmt: skip
     raise typer.Exit(show_comparison(request, as_json=json))

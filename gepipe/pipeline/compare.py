@@ -1,4 +1,7 @@
-"""Runs the same inputs through a model on two engines, and compares outputs and results."""
+"""Runs the same inputs through a model in two ways, and compares outputs and results.
+
+The ways are two engines, two models, or two sizes of batches.
+"""
 
 from __future__ import annotations
 
@@ -133,14 +136,22 @@ def _specs(
         raise ConfigError(f"{spec.infer.name}: there is no model; set `model:` of that stage")
     runs = ["onnxruntime" if kind_of(m)[0] == "onnx" else "ge" for m in models if m is not None]
     first = request.backend_a or runs[0]
-    second = request.backend_b or (runs[1] if request.model_b is not None else "ge")
-    if (models[0], first) == (models[1], second):
-        other = "another model with --model-b, or another engine with --backend-b"
+    batches = [
+        given or spec.pre.batch_size for given in (request.batch_a, request.batch_b)
+    ]  # fmt: skip
+    default = first if batches[0] != batches[1] else "ge"
+    second = request.backend_b or (runs[1] if request.model_b is not None else default)
+    if (models[0], first, batches[0]) == (models[1], second, batches[1]):
+        other = (
+            "another model with --model-b, another engine with --backend-b, or another batch size "
+            "with --batch-b"
+        )
         if first == "ge":
             other = "the ONNX model that it was converted from with --model-a model.onnx"
         raise ConfigError(f"both sides are {models[0]} on {first}; give {other}")
     made = []
-    for model, name in zip(models, (first, second), strict=True):
+    for model, name, batch in zip(models, (first, second), batches, strict=True):
+        pre = spec.pre.model_copy(update={"batch_size": batch})
         options = dict(spec.infer.backend.options) if spec.infer.backend.name == name else {}
         infer = spec.infer.model_copy(
             update={
@@ -153,7 +164,7 @@ def _specs(
             spec.model_copy(
                 update={
                     "stages": tuple(
-                        infer if stage is spec.infer else post if stage is spec.post else stage
+                        {"pre": pre, "infer": infer, "post": post}.get(stage.role, stage)
                         for stage in spec.stages
                     ),
                     "source": source, "sink": None, "on_error": "skip", "max_failures": None,
@@ -180,8 +191,8 @@ def _for_pixels(
     split = split_for_aipp(spec.pre.ops, order=_order_of(model, spec))
     dropped = ", ".join(op.title for op in split.dropped)
     notes.append(f"{name}: it takes 8-bit pixels: {dropped} of pre left to it")
-    pre = spec.pre.model_copy(update={"ops": split.ops})
-    stages = tuple(pre if stage is spec.pre else stage for stage in side.stages)
+    pre = side.pre.model_copy(update={"ops": split.ops})
+    stages = tuple(pre if stage is side.pre else stage for stage in side.stages)
     return side.model_copy(update={"stages": stages})
 
 
@@ -200,7 +211,7 @@ def _order_of(model: Path, spec: PipelineSpec) -> Literal["rgb", "bgr"] | None:
 def _words(side: PipelineSpec) -> str:
     options = side.infer.backend.options
     told = f" {options}" if options else ""
-    return f"{side.infer.model} on {side.infer.backend.name}{told}"
+    return f"{side.infer.model} on {side.infer.backend.name}{told}, batch {side.pre.batch_size}"
 
 
 def _run(sides: Sequence[Pipeline], found: Comparison) -> None:

@@ -23,7 +23,10 @@ class CompareRequest:
         model_a: First model; the YAML's by default.
         model_b: Second model; the YAML's by default.
         backend_a: First engine; by default what runs the file: onnxruntime for ONNX.
-        backend_b: Second engine; by default `ge`, or what runs `model_b` if that is given.
+        backend_b: Second engine; by default `ge`, what runs `model_b` if that is given, or the
+            first engine where the batches are what differs.
+        batch_a: First batch size; the YAML's by default.
+        batch_b: Second batch size; the YAML's by default.
         tolerance: Largest difference, as a share of the largest value of an output.
         agreement: Smallest share of items whose final results agree.
     """
@@ -36,6 +39,8 @@ class CompareRequest:
     model_b: Path | None = None
     backend_a: str | None = None
     backend_b: str | None = None
+    batch_a: int | None = None
+    batch_b: int | None = None
     tolerance: float = 0.01
     agreement: float = 0.98
 

@@ -247,6 +247,28 @@ def test_a_side_that_makes_nan_is_beyond(place):
     assert (output["nan_a"], output["nan_b"], output["torn"]) == (0, 6, 6)
 
 
+def test_values_that_depend_on_what_shares_a_batch_are_beyond(place):
+    onnx_model(
+        place / "mixed.onnx",
+        [("ReduceMean", ["input"], ["m"], {"axes": [2, 3], "keepdims": 0}),
+         ("ReduceMean", ["m"], ["all"], {"axes": [0], "keepdims": 1}),
+         ("Sub", ["m", "all"], ["scores"], {})],
+        {"input": ("float32", ["n", 3, 8, 8])},
+        {"scores": ("float32", ["n", 3])},
+    )  # fmt: skip
+
+    same = gepipe(place, "compare", "tiny.yaml", "--batch-b", "1", "--json")
+    mixed = gepipe(place, "compare", "tiny.yaml", "--set", "inference.model=mixed.onnx",
+                   "--batch-a", "3", "--batch-b", "1", "--json")  # fmt: skip
+
+    assert same.returncode == 0, same.stdout + same.stderr
+    assert json.loads(same.stdout)["items"] == 6
+    assert mixed.returncode == 3, mixed.stdout + mixed.stderr
+    found = json.loads(mixed.stdout)
+    assert [side.rpartition(", ")[2] for side in found["sides"]] == ["batch 3", "batch 1"]
+    assert found["outputs"][0]["max_abs"] > 0.01
+
+
 def test_there_must_be_two_sides_and_inputs(place):
     gepipe(place, "model", "convert", "tiny.onnx", "--soc", "emulator")
 
