@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from gepipe.engines.elastic import OutputShapes, opened
 from gepipe.engines.gears import portions
 from gepipe.engines.largest import closed_row, largest_rows
 from gepipe.engines.lengths import Cut
+from gepipe.engines.onnxsession import described, gears_of, no_batch, open_session, spec_of
 from gepipe.engines.texts import STRING, pack, unpack
-from gepipe.errors import BackendError, ConfigError, ItemError, ModelLoadError, TensorMismatchError
-from gepipe.tensors import DTYPES, DYNAMIC, TensorSpec
+from gepipe.errors import BackendError, ConfigError, ItemError, ModelLoadError
+from gepipe.tensors import DTYPES, TensorSpec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from gepipe.engines.engine import EngineOptions
     from gepipe.tensors import Variants
     from gepipe.unshaped import UnshapedBuffer
-
-_PROVIDER: Final = "CPUExecutionProvider"
-#: ONNX Runtime's names of element types, where they differ from NumPy's.
-_DTYPES: Final = {"float": "float32", "double": "float64"}
 
 
 class OnnxEngine:
@@ -35,31 +31,10 @@ class OnnxEngine:
     in_flight = 1
 
     def __init__(self, model: Path, options: EngineOptions) -> None:
-        # Newer wheels report use, with a device id, to their maker. Nobody who runs a
-        # pipeline was asked; whoever wants it sets the variable to 0.
-        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-        import onnxruntime
-
-        session_options = onnxruntime.SessionOptions()
-        session_options.intra_op_num_threads = options.threads
-        session_options.inter_op_num_threads = 1
-        # Spinning threads would take the cores from the pre workers.
-        session_options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        session_options.log_severity_level = 3
-        if options.variants is not None:
-            # An arena grows with each new shape and gives nothing back, and plans of memory are
-            # kept for each.
-            session_options.enable_cpu_mem_arena = False
-            session_options.enable_mem_pattern = False
-        try:
-            self._session: Any = onnxruntime.InferenceSession(
-                str(model), session_options, providers=[_PROVIDER]
-            )
-        except Exception as error:  # ONNX Runtime raises classes without a common base
-            raise ModelLoadError(f"{model}: ONNX Runtime cannot open it: {error}") from error
+        self._session: Any = open_session(model, options)
         taken = (*DTYPES, STRING) if options.text_bytes else tuple(DTYPES)
-        self.inputs = tuple(_spec(arg, model, taken) for arg in self._session.get_inputs())
-        self.outputs = tuple(_spec(arg, model, taken) for arg in self._session.get_outputs())
+        self.inputs = tuple(spec_of(arg, model, taken) for arg in self._session.get_inputs())
+        self.outputs = tuple(spec_of(arg, model, taken) for arg in self._session.get_outputs())
         self._ranks = {
             spec.name: len(spec.shape) - 1
             for spec in (*self.inputs, *self.outputs)
@@ -70,10 +45,8 @@ class OnnxEngine:
                 raise ModelLoadError(
                     f"{model}: {name!r} is of strings, and its shape is not told; expected one"
                 )
-        self.gears = _gears(self.inputs, self.outputs, model)
-        plural = "s" * (options.threads != 1)
-        version = onnxruntime.__version__
-        self.notes = (f"ONNX Runtime {version} on the CPU, {options.threads} thread{plural}",)
+        self.gears = gears_of(self.inputs, self.outputs, model)
+        self.notes = (described(options),)
         self._cut = Cut.for_model(options.lengths, self.inputs, self.outputs)
         self._model = model
         self._shapes = OutputShapes()
@@ -209,7 +182,7 @@ class OnnxEngine:
         results = self._session.run(list(outputs), ins)
         for (name, array), result in zip(outputs.items(), results, strict=True):
             if not result.ndim or result.shape[0] != rows:
-                raise _no_batch(name, result.shape, rows, self._model)
+                raise no_batch(name, result.shape, rows, self._model)
             if name not in self._ranks and result.shape == array.shape:
                 array[:] = result
             elif result.ndim - 1 == self._ranks.get(name):
@@ -236,7 +209,7 @@ class OnnxEngine:
             ) from error
         for spec, result in zip(self.outputs, results, strict=True):
             if not result.ndim or result.shape[0] != rows:
-                raise _no_batch(spec.name, result.shape, rows, self._model)
+                raise no_batch(spec.name, result.shape, rows, self._model)
         return results
 
     def _measure(self, variants: Variants) -> None:
@@ -295,45 +268,3 @@ def _padded(arrays: Mapping[str, NDArray[Any]], rows: int) -> dict[str, NDArray[
     import numpy as np
 
     return {name: np.zeros((rows, *array.shape[1:]), array.dtype) for name, array in arrays.items()}
-
-
-def _no_batch(name: str, shape: Sequence[int], rows: int, model: Path) -> TensorMismatchError:
-    batch = f"a batch of {rows}" if rows else "a batch of any size"
-    return TensorMismatchError(
-        f"{model}: output {name!r} has shape {list(shape)} for {batch}; expected the batch as its "
-        "first axis"
-    )
-
-
-def _spec(arg: Any, model: Path, taken: Sequence[str]) -> TensorSpec:
-    element = arg.type.removeprefix("tensor(").removesuffix(")")
-    dtype = _DTYPES.get(element, element)
-    try:
-        shape = tuple(e if isinstance(e, int) and e >= 0 else DYNAMIC for e in arg.shape)
-    except TypeError as error:  # a sequence or a map has no shape
-        raise ModelLoadError(f"{model}: {arg.name!r} is a {arg.type}: {error}") from error
-    if dtype not in taken:
-        raise ModelLoadError(
-            f"{model}: {arg.name!r} is a {arg.type}; expected a tensor of {', '.join(taken)}"
-        )
-    return TensorSpec(arg.name, dtype, shape)
-
-
-def _gears(
-    inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...], model: Path
-) -> tuple[int, ...]:
-    batches = {spec.shape[0] if spec.shape else 0 for spec in inputs}
-    fixed = batches - {DYNAMIC}
-    if not fixed and any(spec.shape[:1] == (1,) for spec in outputs):
-        # Exported with one row and only the inputs made dynamic: row by row it is right.
-        fixed = {1}
-    if len(fixed) <= 1 and min(fixed, default=1) > 0:
-        for spec in outputs:
-            if spec.shape and spec.shape[0] not in (DYNAMIC, *fixed):
-                raise _no_batch(spec.name, spec.shape, min(fixed, default=0), model)
-        return tuple(fixed)
-    listed = "; ".join(str(spec) for spec in inputs)
-    raise TensorMismatchError(
-        f"{model}: the inputs do not share a batch axis: {listed}; expected the batch as the first "
-        "axis of each"
-    )
