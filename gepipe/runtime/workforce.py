@@ -297,7 +297,7 @@ class Workforce:
     def _give_up(self, worker: WorkerId, error: GepipeError) -> Iterator[Event]:
         """Leave a place empty whose device cannot be used; raise where the run needs the place."""
         left = self._places.give_up(worker, error)
-        log.warning("%s; going on with %d infer worker%s", error, left, "s" * (left != 1))
+        log.warning("%s; going on with %d infer worker%s", str(error), left, "s" * (left != 1))
         yield WorkerLost(worker, error)
 
     def _interest(self, process: WorkerProcess, mask: int) -> None:

@@ -248,7 +248,7 @@ class ModelHost:
                         return
                     self._reason, self._given_up = str(error), True
                     self._changed.notify_all()
-                log.warning("%s: cannot be opened again: %s", self._name, error)
+                log.warning("%s: cannot be opened again: %s", self._name, str(error))
                 continue
             with self._changed:
                 if not self._closing:

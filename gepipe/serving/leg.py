@@ -262,7 +262,7 @@ class Leg:
                     case WakeAt(moment):
                         self._wake = moment
                     case Abort(error):
-                        log.error("the service has ended: %s", error)
+                        log.error("the service has ended: %s", str(error))
                         self._error = error
                     case _:
                         self._workforce.obey(command)

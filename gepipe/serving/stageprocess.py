@@ -110,7 +110,8 @@ class StageProcess:
             except SessionLost as lost:
                 session, self._session = self._session, None
                 session.close()
-                log.warning("%s; it is replaced", lost)
+                # As text: a record that is kept would hold the frames, and views of the rows in them.
+                log.warning("%s; it is replaced", str(lost))
                 if not left:
                     often = ", twice, while on this item" * (tries > 1)
                     raise ItemError(lost.kind, f"{lost}{often}") from None

@@ -294,7 +294,7 @@ class Client:
                 with self._lock:
                     self.retries += 1
                     if self.retries == 1 and self._served is None:
-                        log.warning("waiting for the server: %s", error)
+                        log.warning("waiting for the server: %s", str(error))
                 if self._stop.wait(wait_s):
                     raise Interrupted(
                         "stopped on request; what was written is an exact prefix"
