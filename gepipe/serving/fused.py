@@ -116,8 +116,8 @@ class Fused:
             except Exception as error:
                 log.exception("a request could not be answered")
                 reply, kind = reply_error(self._stage, error), kind_of(error)
+            self._answered.append(kind)  # first: what a client has is counted at the next tick
             pending.send(reply)
-            self._answered.append(kind)
 
     def _look(self) -> None:
         """Cancel what nobody waits for any more, and count, every now and then."""
