@@ -110,7 +110,7 @@ class StageProcess:
             except SessionLost as lost:
                 session, self._session = self._session, None
                 session.close()
-                # As text: a record that is kept would hold the frames, and views of the rows in them.
+                # As text: a record that is kept would hold frames with views of the rows.
                 log.warning("%s; it is replaced", str(lost))
                 if not left:
                     often = ", twice, while on this item" * (tries > 1)

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import socket
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any, Final
 
 from gepipe.errors import ConfigError
+
+#: Where ports are picked from: below those that Linux gives to outgoing connections, one of which
+#: could take a port between its choice and the server's start.
+_PICKED: Final = range(20_000, 32_768)
+_TRIES: Final = 100
 
 
 def free_ports(host: str, wanted: Mapping[str, int]) -> dict[str, int]:
@@ -38,14 +45,25 @@ def _bound(host: str, purpose: str, port: int) -> Iterator[int]:
         )[0]
     except (OSError, OverflowError) as error:
         raise ConfigError(f"--host {host}: no such address: {error}") from error
+    ports = (*random.sample(_PICKED, _TRIES), 0) if port == 0 else (port,)  # noqa: S311 - no secret
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind(address)
+            _bind(listener, address, ports)
             listener.listen(1)
         except OSError as error:
             raise _complaint(host, option, error) from error
         yield listener.getsockname()[1]
+
+
+def _bind(listener: socket.socket, address: tuple[Any, ...], ports: Sequence[int]) -> None:
+    """Bind a socket to the first of some ports that is free."""
+    *others, last = ports
+    for port in others:
+        with suppress(OSError):
+            listener.bind((address[0], port, *address[2:]))
+            return
+    listener.bind((address[0], last, *address[2:]))
 
 
 def _complaint(host: str, option: str, error: OSError) -> ConfigError:
