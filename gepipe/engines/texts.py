@@ -50,7 +50,7 @@ def pack(where: str, values: NDArray[Any], rows: NDArray[Any]) -> None:
 
     head = b"".join(_number(extent) for extent in values.shape[1:])
     room = rows.shape[1] - len(head)
-    for number, strings in enumerate(values.reshape(len(values), -1)):
+    for number, strings in enumerate(values.reshape(len(values), math.prod(values.shape[1:]))):
         parts = [each.encode() if isinstance(each, str) else bytes(each) for each in strings]
         body = b"".join(piece for part in parts for piece in (_number(len(part)), part))
         if len(body) > room:

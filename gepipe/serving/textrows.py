@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from gepipe.engines import texts
@@ -85,8 +86,8 @@ class TextRows:
             pieces: Name to the rows that were made.
         """
         for name, spec in self._specs.items():
-            for piece in pieces.get(name, ()):
-                made = texts.shape_of(piece[0], len(spec.shape))
+            for row in itertools.chain(*pieces.get(name, ())):  # each may be of an execution
+                made = texts.shape_of(row, len(spec.shape))
                 if made != spec.shape:
                     return ItemError(
                         "shape",

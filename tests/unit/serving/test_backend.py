@@ -327,6 +327,7 @@ def test_strings_of_requests_lie_in_rows_and_come_back() -> None:
     assert [spec.dtype for spec in texts.packed([WORDS, X])] == ["uint8", "float32"]
     assert texts.packed([WORDS])[0].shape == rows.shape[1:] == (4 + 64,)
     assert texts.elements_of("words", rows).tolist() == values.tolist()
+    assert texts.rows_from("words", values[:0]).shape == (0, *rows.shape[1:])
     assert texts.elements_of("words", rows[:0]).shape == (0, 2)
     single = texts.rows_from("tag", np.array([b"x", b"yz"], object))
     assert texts.elements_of("tag", single).tolist() == [b"x", b"yz"]
@@ -366,6 +367,8 @@ def test_strings_of_another_shape_than_declared_are_no_answer() -> None:
 
     assert made.misfit({"words": [rows]}) is None
     assert "rows of shape [3]; the configuration has [2]" in str(texts.misfit({"words": [rows]}))
+    right = texts.rows_from("words", np.array([[b"a", b"b"]], object))
+    assert texts.misfit({"words": [right, np.concatenate([right, rows])]}) is not None
 
 
 @pytest.mark.parametrize(("text", "nbytes"), [(None, 65536), ("1MiB", 1 << 20), ("300", 300)])
