@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 _WINDOW_S: Final = 600.0
-_LONGEST_DELAY_S: Final = 30.0
 #: What dies more often than this within ten minutes is not started again.
 MOST_DEATHS: Final = 5
 
@@ -27,11 +26,11 @@ class Deaths:
             now: The time, in seconds.
 
         Returns:
-            How long to wait before the next start, in seconds: 0, then 1, 2, 4 …; None if it has
+            How long to wait before the next start, in seconds: 0, then 1, 2, 4, 8; None if it has
             died too often.
         """
         self._times = [each for each in self._times if now - each < _WINDOW_S] + [now]
         count = len(self._times)
         if count > MOST_DEATHS:
             return None
-        return 0.0 if count == 1 else min(2.0 ** (count - 2), _LONGEST_DELAY_S)
+        return 0.0 if count == 1 else 2.0 ** (count - 2)

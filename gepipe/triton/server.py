@@ -23,12 +23,11 @@ from gepipe.triton.kit import STUB, UTILS, Kit
 from gepipe.triton.ports import at, reachable
 from gepipe.triton.rest import Rest, Work
 from gepipe.triton.runs import Run
-from gepipe.triton.serverlog import complaints
+from gepipe.triton.serverlog import last_complaint
 
 _LIVE_S: Final = 60.0
 _TICK_S: Final = 0.05
 _EXIT_S: Final = 3  # for answers on their way; idle connections of clients use it up too
-_LAST_LINES: Final = 200
 _REST_S: Final = 1.0  # without any work: requests of an ensemble that has lost a step are lost
 _STUBS_LEAVE_S: Final = 2.5  # what orphaned stubs need to notice, and to remove their regions
 _WAITING: Final = re.compile(
@@ -251,8 +250,8 @@ class Server:
         )
 
     def _last_words(self) -> str:
-        found = complaints(self.log.read_text(errors="replace").splitlines()[-_LAST_LINES:])
-        said = f"it says: {found[-1]}; " if found else ""
+        found = last_complaint(self.log, self.log_start)
+        said = f"it says: {found}; " if found else ""
         return f"{said}its log: {self.log}"
 
     def __enter__(self) -> Self:

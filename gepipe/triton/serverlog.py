@@ -12,6 +12,7 @@ from typing import Final
 #: A log is moved to `<name>.1` when it has become this long.
 LONGEST: Final = 64 << 20
 _MOST_AT_ONCE: Final = 1 << 20
+_LAST_LINES: Final = 200
 _LINE: Final = re.compile(r"[EF]\d{4} [\d:.]+ \d+ ([\w.-]+:\d+\] .*)")
 _TOLD: Final = re.compile(r"^\w+\.py:\d+\]|libprotobuf|Error parsing")
 _PLAIN: Final = ("error: ", "[libprotobuf ERROR")
@@ -41,6 +42,23 @@ def complaints(lines: Iterable[str]) -> list[str]:
 def told(lines: Iterable[str]) -> list[str]:
     """Return the complaints that nobody else tells: of models, and of texts that do not parse."""
     return [text for text in complaints(lines) if _TOLD.search(text)]
+
+
+def last_complaint(path: Path, start: int) -> str:
+    """Return what a server said last at the level of errors, if it did near the end.
+
+    Args:
+        path: Its log.
+        start: Where its part begins; what is before is of another one.
+    """
+    try:
+        with path.open("rb") as file:
+            length = file.seek(0, os.SEEK_END)
+            file.seek(start if start <= length else 0)  # one that was moved begins anew
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:  # somebody has removed it
+        return ""
+    return next(reversed(complaints(lines[-_LAST_LINES:])), "")
 
 
 class Follower:

@@ -1,5 +1,5 @@
 import gepipe.triton.serverlog as log
-from gepipe.triton.serverlog import Follower, complaints, told
+from gepipe.triton.serverlog import Follower, complaints, last_complaint, told
 
 LINES = """\
 I1129 21:46:57.1 1 server.cc:674] started
@@ -24,6 +24,19 @@ def test_complaints_are_errors_without_the_noise_of_a_machine_without_a_card() -
 
 def test_told_is_what_nobody_else_tells() -> None:
     assert told(LINES) == ["model.py:12] it has begun", LINES[5]]
+
+
+def test_the_last_complaint_is_not_of_the_server_before(tmp_path) -> None:
+    path = tmp_path / "server.log"
+    assert last_complaint(path, 0) == ""
+
+    path.write_text("\n".join(LINES[:5]) + "\n")
+    end = path.stat().st_size
+    with path.open("a") as file:
+        file.write("a print of a model\n")
+
+    assert last_complaint(path, 0) == last_complaint(path, end + 100) == "model.py:12] it has begun"
+    assert last_complaint(path, end) == ""
 
 
 def test_a_log_is_followed_line_by_line(tmp_path) -> None:
