@@ -45,7 +45,7 @@ def _bound(host: str, purpose: str, port: int) -> Iterator[int]:
         )[0]
     except (OSError, OverflowError) as error:
         raise ConfigError(f"--host {host}: no such address: {error}") from error
-    ports = (*random.sample(_PICKED, _TRIES), 0) if port == 0 else (port,)  # noqa: S311 - no secret
+    ports = (*random.SystemRandom().sample(_PICKED, _TRIES), 0) if port == 0 else (port,)
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
