@@ -66,11 +66,18 @@ class Keeper:
         self._began: dict[str, float] = {}
         self._unavailable: set[str] = set()  # told so
         self._is_gone = False
+        self._all_or_none = True
         self._second = self._answered = self._told = time.monotonic()
         self._first: set[str] = set()  # loads of the start that have not come to their end
 
-    def start(self) -> None:
-        """Have every model loaded; the server must answer."""
+    def start(self, *, all_or_none: bool) -> None:
+        """Have every model loaded; the server must answer.
+
+        Args:
+            all_or_none: Whether a model that does not load is an error; else it is tried again
+                like one that has died, and the others serve.
+        """
+        self._all_or_none = all_or_none
         self._first = {task.model for task in self._load(self._models)}
 
     @property
@@ -87,7 +94,7 @@ class Keeper:
 
         Raises:
             WorkerError: The server has ended by itself.
-            ModelLoadError: At the start, a model does not load.
+            ModelLoadError: At the start, a model does not load; see `start`.
         """
         now = time.monotonic()
         self._server.check()
@@ -161,12 +168,7 @@ class Keeper:
         task = outcome.task
         causes = _root_causes(outcome.faults, self._models)
         if task.model in self._first:
-            if causes:
-                lines = "\n".join(f"model {name}: {why}" for name, why in causes)
-                raise ModelLoadError(f"{self._repository}: a model does not load:\n{lines}")
-            self._first.discard(task.model)
-            for name in (task.model, *task.steps):
-                self._serves(name)
+            self._take_first(now, task, causes)
             return
         if task.model not in self._models or task.kind == "unload":
             return
@@ -188,6 +190,18 @@ class Keeper:
                 if name == task.model or name in task.changed:
                     self._notes.pop(name, None)
                     self._say(f"model {name}: the new version serves")
+
+    def _take_first(self, now: float, task: Task, causes: list[tuple[str, str]]) -> None:
+        """Take in what has become of a load of the start."""
+        if causes and self._all_or_none:
+            lines = "\n".join(f"model {name}: {why}" for name, why in causes)
+            raise ModelLoadError(f"{self._repository}: a model does not load:\n{lines}")
+        self._first.discard(task.model)
+        for name in (task.model, *task.steps):  # an ensemble does once its steps do
+            self._serves(name)
+        for name, why in causes:
+            self._say(f"model {name}: {why}")
+            self._perform(now, self._watchdog.failed(now, name))
 
     def _serves(self, model: str) -> None:
         self._states[model] = _READY

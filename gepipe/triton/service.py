@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gepipe.errors import GepipeError, ModelLoadError, WorkerError
+from gepipe.errors import GepipeError, WorkerError
 from gepipe.triton.control import ControlError
 from gepipe.triton.deaths import Deaths
 from gepipe.triton.description import curl_line, described, emulated
@@ -77,13 +77,12 @@ class Service:
             began = time.monotonic()
             try:
                 self._serve(models, began)
-            except (WorkerError, ModelLoadError) as error:
+            except WorkerError as error:
                 delay_s = deaths.add(time.monotonic())
                 if not self.has_served or delay_s is None:
                     raise
                 when = f" in {delay_s:.0f} s" if delay_s else ""
                 self.say(f"{error}; starting a server again{when}")
-                self.health.report = Report("restarting", dict.fromkeys(models, "loading"))
                 self._rest(delay_s)
                 models = self._healthy() or models
         self.say("stopped")
@@ -112,7 +111,7 @@ class Service:
 
             try:
                 server.wait_live(stop.bell, stop.is_asked)
-                keeper.start()
+                keeper.start(all_or_none=not self.has_served)
                 while keeper.is_starting and not stop.is_asked():
                     turn()
                 if not stop.is_asked():
@@ -125,6 +124,9 @@ class Service:
                     server.stop(
                         options.stop_timeout_s, stop.bell, self.say, stop.is_urgent, keeper.attend
                     )
+            except WorkerError:  # said before the end of its stubs, which takes seconds
+                self.health.report = Report("restarting", dict.fromkeys(models, "loading"))
+                raise
             finally:
                 server.close()  # a load that hangs comes back by that, and the loader ends
 
