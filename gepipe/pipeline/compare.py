@@ -147,7 +147,10 @@ def _specs(
             "with --batch-b"
         )
         if first == "ge":
-            other = "the ONNX model that it was converted from with --model-a model.onnx"
+            other = (
+                "the ONNX model that it was converted from with --model-a model.onnx, or another "
+                "batch size with --batch-b"
+            )
         raise ConfigError(f"both sides are {models[0]} on {first}; give {other}")
     made = []
     for model, name, batch in zip(models, (first, second), batches, strict=True):

@@ -55,9 +55,11 @@ class LostFrames:
     def came(self, pts: int, *, is_key: bool) -> list[tuple[int, str]]:
         """Take that a frame is shown; return time stamps and reasons of what was lost before it."""
         if self._last is not None and pts < self._last:
-            # Time stamps that are not those of the frames, as in AVI files with B-frames.
+            # Time stamps that are not those of the frames, as in AVI files with B-frames, or that
+            # begin anew, as where recordings were put one behind the other.
             self._is_frame = None
             self._awaited = {each: why for each, why in self._awaited.items() if why}
+            self._given_up.clear()
         self._last = pts
         self._recent = [packet for packet in self._recent if packet.pts > pts]
         self._awaited.pop(pts, None)
