@@ -7,13 +7,15 @@ import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from typing_extensions import Self
 
 from gepipe.triton.bell import Bell
 from gepipe.triton.control import Control, ControlError
-from gepipe.triton.processes import children_of
+from gepipe.triton.processes import children_of, state_of
+
+_PAUSE_S: Final = 0.05
 
 Kind = Literal["load", "restart", "unload"]
 
@@ -73,7 +75,7 @@ class Loader:
             self._tasks.put(task)
 
     def outcomes(self) -> list[Outcome]:
-        """Return what has been done since the last call."""
+        """Return what has been done since the last call, but for what the server's end cut off."""
         found: list[Outcome] = []
         while not self._outcomes.empty():
             found.append(self._outcomes.get())
@@ -81,8 +83,20 @@ class Loader:
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
-            self._outcomes.put(Outcome(task, self._do(task)))
+            faults = self._do(task)
+            if faults and self._has_ended():
+                continue  # no fault of the model's, and whoever looks at the server finds it
+            self._outcomes.put(Outcome(task, faults))
             self._bell.ring()
+
+    def _has_ended(self) -> bool:
+        """Whether the server has; calls are cut off a moment before it is seen."""
+        pause = threading.Event()
+        while state_of(self._pid) not in "ZX":
+            if self._control.is_live():
+                return False
+            pause.wait(_PAUSE_S)
+        return True
 
     def _do(self, task: Task) -> dict[str, str]:
         before = self._stubs()

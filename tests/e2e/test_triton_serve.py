@@ -350,6 +350,20 @@ def test_a_model_that_loads_no_more_does_not_keep_others_down_after_a_crash(
     assert subject.stop() == 0
 
 
+def test_a_model_is_not_at_fault_where_the_server_ends_while_it_loads(serve, repository) -> None:
+    subject = serve()
+    (repository / "two" / "1" / "model.py").write_text(SLOW.format(add=20))
+    wait_until(lambda: len(subject.stubs("two")) == 2)
+
+    os.kill(subject.server_pid, signal.SIGKILL)
+
+    subject.wait_for("a new server serves after")
+    wait_until(subject.is_ready)
+    assert subject.infer("sum", 5) == 26
+    assert "not load" not in subject.text
+    assert subject.stop() == 0
+
+
 def test_health_tells_of_a_crash_before_the_stubs_have_ended(serve) -> None:
     subject = serve()
     first, stubs = subject.server_pid, subject.stubs()
