@@ -183,6 +183,8 @@ class Keeper:
             return
         for name, why in causes:
             self._say(f"model {name}: {self._refused(name, why)}")
+        for name in outcome.faults.keys() - dict(causes):  # ensembles: they do once their steps do
+            self._serves(name)
         for name in (task.model, *task.steps):
             if name in self._models and name not in outcome.faults:
                 if self._states[name] != _READY:

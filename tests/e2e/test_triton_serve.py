@@ -540,6 +540,24 @@ def test_a_version_beside_another_leaves_it_ready_until_it_serves(serve, reposit
     assert subject.is_ready()
 
 
+def test_an_ensemble_that_is_added_is_ready_once_its_step_is(serve, repository) -> None:
+    subject = serve()
+    write_model(repository, "new", 5)
+    (repository / "new" / "1" / "model.py").write_text(BROKEN)
+    (repository / "both" / "1").mkdir(parents=True)
+    (repository / "both" / "1" / ".keep").touch()
+    (repository / "both" / "config.pbtxt").write_text(ENSEMBLE.replace('"one"', '"new"'))
+    subject.wait_for("model new: does not load")
+    subject.wait_for("model both: unavailable")
+    assert not subject.is_ready()
+
+    write_model(repository, "new", 5)
+
+    wait_until(subject.is_ready)
+    assert subject.infer("both", 5) == 20
+    assert subject.stop() == 0
+
+
 def test_models_come_and_go_and_a_broken_version_is_not_taken(serve, repository) -> None:
     subject = serve()
 
