@@ -59,7 +59,7 @@ def serve(options: ServeOptions, tell: Say, say: Say, describe: Describe | None 
         log = _opened(options.log or _new_log(run))
         with Health(options.host, ports["health"]) as health:
             service = Service(options, kit, run, ports, log, faults_in, health, stop, tell, say)
-            service.last(models)
+            service.serve(models)
 
 
 def _models_in(repository: Path) -> dict[str, ModelFolder]:

@@ -62,7 +62,7 @@ class Service:
     say: Say
     has_served: bool = False
 
-    def last(self, models: Mapping[str, ModelFolder]) -> None:
+    def serve(self, models: Mapping[str, ModelFolder]) -> None:
         """Serve until a signal asks for the end.
 
         Args:
@@ -76,7 +76,7 @@ class Service:
         while not self.stop.is_asked():
             began = time.monotonic()
             try:
-                self._serve(models, began)
+                self._serve_once(models, began)
             except WorkerError as error:
                 delay_s = deaths.add(time.monotonic())
                 if not self.has_served or delay_s is None:
@@ -87,7 +87,7 @@ class Service:
                 models = self._healthy() or models
         self.say("stopped")
 
-    def _serve(self, models: Mapping[str, ModelFolder], began: float) -> None:
+    def _serve_once(self, models: Mapping[str, ModelFolder], began: float) -> None:
         """Serve with one server, until a signal asks for the end."""
         options, stop = self.options, self.stop
         with (
