@@ -15,7 +15,7 @@ from gepipe.errors import GepipeError, ModelLoadError
 from gepipe.triton.control import ControlError
 from gepipe.triton.health import Report
 from gepipe.triton.loader import Kind, Loader, Outcome, Task
-from gepipe.triton.processes import children_of
+from gepipe.triton.processes import children_of, resumed
 from gepipe.triton.reload import Change, Changes, ModelFolder, load_order, scan
 from gepipe.triton.server import Server
 from gepipe.triton.watchdog import Action, GiveUp, Kill, Load, Restart, Resume, Watchdog
@@ -98,6 +98,7 @@ class Keeper:
         """
         now = time.monotonic()
         self._server.check()
+        self._resume_server()
         for outcome in self._loader.outcomes():
             self._take(now, outcome)
         for action in self._watchdog.see(now, children_of(self._server.pid), self._models):
@@ -150,11 +151,16 @@ class Keeper:
     def attend(self) -> None:
         """Look after the processes while the server stops: nothing is loaded again."""
         now = time.monotonic()
+        self._resume_server()
         for action in self._watchdog.see(now, children_of(self._server.pid), self._models):
             if isinstance(action, Restart):
                 self._mourn(action.model)
             elif not isinstance(action, GiveUp):
                 self._perform(now, action)
+
+    def _resume_server(self) -> None:
+        if resumed(self._server.pid):
+            self._say("the server was stopped, and goes on")
 
     def _restart_due(self, now: float) -> None:
         for model in [name for name, when in self._due.items() if when <= now]:

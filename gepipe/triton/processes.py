@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,3 +52,12 @@ def command_of(pid: int) -> tuple[str, ...]:
     except OSError:
         return ()
     return tuple(raw.decode(errors="replace").rstrip("\0").split("\0")) if raw else ()
+
+
+def resumed(pid: int) -> bool:
+    """Let a process go on if somebody has stopped it; return whether that was so."""
+    if state_of(pid) != "T":
+        return False
+    with suppress(OSError):
+        os.kill(pid, signal.SIGCONT)
+    return True

@@ -378,6 +378,19 @@ def test_health_tells_of_a_crash_before_the_stubs_have_ended(serve) -> None:
     assert subject.stop() == 0
 
 
+def test_a_stopped_server_goes_on_and_stops_in_time(serve) -> None:
+    subject = serve()
+    os.kill(subject.server_pid, signal.SIGSTOP)
+    subject.wait_for("the server was stopped, and goes on")
+    assert subject.answers()
+
+    began = time.monotonic()
+    os.kill(subject.server_pid, signal.SIGSTOP)
+    assert subject.stop() == 0
+    assert time.monotonic() - began < 25
+    assert "did not end within" not in subject.text
+
+
 def test_a_server_that_ends_again_and_again_is_given_up(serve) -> None:
     subject = serve()
     killed: set[int] = set()
