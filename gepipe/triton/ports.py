@@ -47,7 +47,8 @@ def _bound(host: str, purpose: str, port: int) -> Iterator[int]:
         raise ConfigError(f"--host {host}: no such address: {error}") from error
     ports = (*random.SystemRandom().sample(_PICKED, _TRIES), 0) if port == 0 else (port,)
     with socket.socket(family, socket.SOCK_STREAM) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if port:  # may be in TIME_WAIT; one that is picked must not be another's that picks, too
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             _bind(listener, address, ports)
             listener.listen(1)
