@@ -205,9 +205,14 @@ class Keeper:
             lines = "\n".join(f"model {name}: {why}" for name, why in causes)
             raise ModelLoadError(f"{self._repository}: a model does not load:\n{lines}")
         self._first.discard(task.model)
+        # With another ensemble, whose step it is too.
+        told = {name for name, _ in causes if self._states.get(name, "loading") != "loading"}
         for name in (task.model, *task.steps):  # an ensemble does once its steps do
-            self._serves(name)
+            if name not in told:
+                self._serves(name)
         for name, why in causes:
+            if name in told:
+                continue
             self._say(f"model {name}: {why}")
             self._perform(now, self._watchdog.failed(now, name))
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from gepipe.errors import GepipeError, WorkerError
 from gepipe.triton.control import ControlError
@@ -79,6 +79,9 @@ class Service:
                 self._serve_once(models, began)
             except WorkerError as error:
                 delay_s = deaths.add(time.monotonic())
+                if self.stop.is_asked():
+                    self.say(f"{error}")
+                    break
                 if not self.has_served or delay_s is None:
                     raise
                 when = f" in {delay_s:.0f} s" if delay_s else ""
@@ -160,6 +163,7 @@ class Service:
         options, ports, tell = self.options, self.ports, self.tell
         host = reachable(options.host)
         url = f"http://{at(host, ports['http'])}"
+        configs: dict[str, dict[str, Any]]
         try:
             configs = {
                 each["name"]: server.control.config(each["name"])
@@ -167,7 +171,7 @@ class Service:
                 if each.get("state") == "READY"
             }
         except ControlError:  # a model went in this moment, which is told elsewhere
-            return
+            configs = {}
         tell(f"serving {options.models} with Triton {self.kit.version}".rstrip())
         for line in described(configs):
             tell(line)
