@@ -275,6 +275,11 @@ def test_there_must_be_two_sides_and_inputs(place):
     same = gepipe(place, "compare", "tiny.yaml", "--set", "inference.model=tiny.om")
     assert same.returncode == 2
     assert "--model-a" in same.stderr
+    assert "--batch-b" in same.stderr
+    equal = gepipe(place, "compare", "tiny.yaml", "--backend-b", "onnxruntime")
+    assert equal.returncode == 2
+    assert "both sides are" in equal.stderr
+    assert "--batch-b" in equal.stderr
     for photo in (place / "photos").iterdir():
         photo.write_bytes(b"")
     nothing = gepipe(place, "compare", "tiny.yaml", "--model-b", "tiny.onnx", "--backend-b", "ge",
