@@ -150,9 +150,9 @@ def _new_family(name: str, text: str, type_: str) -> Any:
 def _kept(thing: Any) -> Any:
     """Return a family or a metric, which is never freed from now on.
 
-    Freed, it is removed from the server. That ends the server when another instance counts there:
-    the old version of a model that is replaced, or whose new version does not load. And freed at
-    the stub's end, it crashes the stub.
+    Freed, it is removed from the server. That ends the server when another instance counts there,
+    as the new version of a model does that is replaced. And freed at the stub's end, it crashes the
+    stub.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
     return thing

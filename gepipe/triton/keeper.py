@@ -127,8 +127,7 @@ class Keeper:
                 self._due[model] = now + delay_s
             case Resume(pid, model):
                 self._say(f"model {model}: its process {pid} was stopped, and goes on")
-                with suppress(OSError):
-                    os.kill(pid, signal.SIGCONT)
+                resumed(pid)
             case Kill(pid, model, reason):
                 if reason:
                     self._say(f"model {model}: it hangs ({reason}); its process {pid} is killed")

@@ -247,7 +247,7 @@ def test_requests_in_work_are_known_to_whoever_watches_for_hangs(client, server,
 
     wait_until(lambda: server.waiting()["narrow"] == 3)
     gate.touch()
-    client.wait(*calls)
+    assert client.wait(*calls) == [numbers(7)] * 3
     wait_until(lambda: server.waiting()["narrow"] == 0)
 
 
